@@ -1,0 +1,21 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Pins the requirement files: NAME.in -> NAME.txt, with versions and hashes for
+# CPython 3.10 to 3.13. Run by hand when a dependency is to move; needs uv.
+set -eu
+cd "$(dirname "$0")/.."
+
+uv="${UV:-uv}"
+command -v "$uv" >/dev/null 2>&1 || {
+    echo "lock: uv is not installed. Install it with pip in an environment of your own, or set UV." >&2
+    exit 1
+}
+
+pin() {
+    "$uv" pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+        --no-emit-index-url --no-header --no-annotate "$@"
+}
+
+pin build/requirements-dev.in -o build/requirements-dev.txt
+[ ! -f tests/requirements-clients.in ] || pin tests/requirements-clients.in \
+    -c build/requirements-dev.txt -o tests/requirements-clients.txt

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which line of Python or C++ holds the memory of your GPU.
+
+>>> import igsdk
+>>> with igsdk.connect("local:") as gpu:
+...     with gpu.profile_cuda_memory(command="python") as run:
+...         for event in run.events():
+...             print(event)
+...         profile = run.profile()
+
+Everything is imported at first use, so that importing the package costs next
+to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from ._version import __version__
+
+if TYPE_CHECKING:
+    from ._connect import connect
+    from ._errors import (
+        CommandNotFound,
+        ExtensionMissing,
+        IgsdkError,
+        KernelUnsupported,
+        LibraryUnusable,
+        NotExecutable,
+        OutputUnwritable,
+        PermissionMissing,
+        ProfileUnreadable,
+        StartFailed,
+        TargetUnavailable,
+        UsageError,
+    )
+    from .ledger import Event
+    from .profile import Profile
+
+__all__ = [
+    "CommandNotFound",
+    "Event",
+    "ExtensionMissing",
+    "IgsdkError",
+    "KernelUnsupported",
+    "LibraryUnusable",
+    "NotExecutable",
+    "OutputUnwritable",
+    "PermissionMissing",
+    "Profile",
+    "ProfileUnreadable",
+    "StartFailed",
+    "TargetUnavailable",
+    "UsageError",
+    "__version__",
+    "connect",
+]
+
+#: name -> module that has it; what is not here is an error and lives in _errors
+_HOMES = {"Event": ".ledger", "Profile": ".profile", "connect": "._connect"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(_HOMES.get(name, "._errors"), __name__)
+    value: object = getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds what pyproject.toml cannot say: the native extension and the BPF objects.
+
+Environment:
+    IGSDK_CLANG           the clang to compile BPF with, instead of the newest found
+    IGSDK_REQUIRE_NATIVE  1: stop where the extension cannot be built, instead of
+                          building the package without it
+    IGSDK_SKIP_NATIVE     1: leave the extension out without asking
+    IGSDK_BUILD_JOBS      how many compilers may run at once (default: all cores)
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from setuptools import Command, setup
+from setuptools.command.build import build
+
+ROOT = Path(__file__).parent.resolve()
+PACKAGES = "clang llvm libbpf-dev libelf-dev zlib1g-dev gcc g++ python3-dev"
+CLANGS = ("clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14", "clang")
+#: name in the file's name -> what bpf_tracing.h calls the architecture
+ARCHITECTURES = {"amd64": "x86", "arm64": "arm64"}
+#: libbpf 1.1 is Debian 12's; older ones lack calls that the extension makes
+PROBE = """
+#include <bpf/libbpf.h>
+#include <bpf/libbpf_version.h>
+#include <gelf.h>
+#include <zlib.h>
+#if LIBBPF_MAJOR_VERSION < 1 || (LIBBPF_MAJOR_VERSION == 1 && LIBBPF_MINOR_VERSION < 1)
+#error libbpf is older than 1.1
+#endif
+"""
+
+
+def find_clang() -> str | None:
+    """Returns the clang to use: IGSDK_CLANG, else the newest one in PATH."""
+    wanted = os.environ.get("IGSDK_CLANG")
+    if wanted:
+        return shutil.which(wanted)
+    return next(filter(None, map(shutil.which, CLANGS)), None)
+
+
+def find_strip(clang: str) -> str | None:
+    """Returns the llvm-strip that came with that clang, else any."""
+    suffix = Path(clang).name.removeprefix("clang")
+    beside = Path(clang).resolve().parent / "llvm-strip"
+    names = (f"llvm-strip{suffix}", str(beside), "llvm-strip", *(f"llvm-strip-{n}" for n in range(14, 23)))
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+def missing_for_native() -> str | None:
+    """Returns what keeps the extension from being built here, or None."""
+    if not sys.platform.startswith("linux"):
+        return f"the kernel of {sys.platform} has no BPF"
+    if find_clang() is None:
+        return "clang is not installed" if "IGSDK_CLANG" not in os.environ else "IGSDK_CLANG is not a program"
+    compiler = os.environ.get("CXX", "g++").split()
+    if shutil.which(compiler[0]) is None:
+        return f"the C++ compiler {compiler[0]} is not installed"
+    tried = subprocess.run(
+        [*compiler, "-E", "-x", "c++", "-", "-o", os.devnull], input=PROBE, text=True, capture_output=True
+    )
+    if tried.returncode:
+        errors = [line for line in tried.stderr.splitlines() if "error:" in line]
+        return errors[0].split("error:", 1)[1].strip() if errors else "a header does not compile"
+    try:
+        import pybind11  # noqa: F401
+    except ImportError:
+        return "pybind11 is not installed"
+    return None
+
+
+def flag(name: str) -> bool:
+    return os.environ.get(name, "0") not in ("", "0")
+
+
+def native_wanted() -> bool:
+    """Says whether to build the extension; explains on standard error when not."""
+    if flag("IGSDK_SKIP_NATIVE"):
+        return False
+    cause = missing_for_native()
+    if cause is None:
+        return True
+    message = (
+        f"igsdk: the native extension cannot be built: {cause}.\n"
+        f"igsdk: on Debian and Ubuntu, install it with: apt-get install {PACKAGES}"
+    )
+    if flag("IGSDK_REQUIRE_NATIVE"):
+        raise SystemExit(message)
+    print(f"{message}\nigsdk: going on without it: everything but `local:` works.", file=sys.stderr)
+    return False
+
+
+class BuildBpf(Command):
+    """Compiles bpf/local.bpf.c into the package's data, once per architecture."""
+
+    description = "compile the BPF objects"
+    user_options = [
+        ("build-lib=", "d", "folder to build into"),
+        ("inplace", "i", "put the objects beside the Python sources"),
+    ]
+    boolean_options = ["inplace"]
+
+    def initialize_options(self) -> None:
+        self.build_lib: str | None = None
+        self.inplace = False
+        self.editable_mode = False
+
+    def finalize_options(self) -> None:
+        self.set_undefined_options("build_py", ("build_lib", "build_lib"))
+
+    def run(self) -> None:
+        clang = find_clang()
+        if clang is None:
+            raise SystemExit(f"build_bpf: clang is not installed; apt-get install {PACKAGES}")
+        source = ROOT / "bpf/local.bpf.c"
+        newest = max(path.stat().st_mtime for path in (ROOT / "bpf").iterdir())
+        for name, target in ARCHITECTURES.items():
+            output = self._folder() / f"local.{name}.bpf.o"
+            if not output.exists() or output.stat().st_mtime < newest:
+                compile_bpf(clang, source, output, target)
+
+    def _folder(self) -> Path:
+        base = "python" if self.inplace or self.editable_mode else str(self.build_lib)
+        return Path(base) / "igsdk/_bpf"
+
+    def get_source_files(self) -> list[str]:
+        return sorted(str(path.relative_to(ROOT)) for path in (ROOT / "bpf").glob("*.[ch]"))
+
+    def get_outputs(self) -> list[str]:
+        return [str(self._folder() / f"local.{name}.bpf.o") for name in ARCHITECTURES]
+
+    def get_output_mapping(self) -> dict[str, str]:
+        return {}
+
+
+def compile_bpf(clang: str, source: Path, output: Path, target: str) -> None:
+    """Compiles one object whole or not at all; DWARF goes, BTF stays."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output.parent) as folder:
+        fresh = Path(folder) / output.name
+        command = [clang, "-O2", "-g", "-mcpu=v3", "-target", "bpf", f"-D__TARGET_ARCH_{target}"]
+        # The folder's own name must not get into the object: same source, same bytes.
+        command += ["-Wall", "-Wextra", "-Wno-unused-parameter", f"-ffile-prefix-map={ROOT}=."]
+        subprocess.run([*command, "-c", str(source), "-o", str(fresh)], check=True)
+        strip = find_strip(clang)
+        if strip is None:
+            print("build_bpf: llvm-strip is not installed; the object keeps its DWARF", file=sys.stderr)
+        else:
+            subprocess.run([strip, "-g", str(fresh)], check=True)
+        fresh.replace(output)
+
+
+class Build(build):
+    """The stock build, with the BPF objects made first."""
+
+    sub_commands = [("build_bpf", lambda _: (ROOT / "bpf/local.bpf.c").exists()), *build.sub_commands]
+
+
+def native_options() -> dict[str, object]:
+    """Returns what the extension adds to setup()."""
+    sources = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "python/native").glob("*.cpp"))
+    headers = [*(ROOT / "python/native").glob("*.h*"), ROOT / "bpf/abi.h"]
+    if not sources or not native_wanted():
+        return {}
+    from pybind11.setup_helpers import ParallelCompile, Pybind11Extension, build_ext, naive_recompile
+
+    depends = sorted(str(path.relative_to(ROOT)) for path in headers)
+    newest_header = max((ROOT / path).stat().st_mtime for path in depends)
+
+    def outdated(made: str, source: str) -> bool:
+        return naive_recompile(made, source) or os.stat(made).st_mtime < newest_header
+
+    ParallelCompile("IGSDK_BUILD_JOBS", default=os.cpu_count() or 1, needs_recompile=outdated).install()
+    extension = Pybind11Extension(
+        "igsdk._native",
+        sources,
+        include_dirs=["bpf", "python/native"],
+        libraries=["bpf", "elf", "z"],
+        depends=depends,
+        cxx_std=17,
+        extra_compile_args=["-O2", "-g0", "-Wall", "-Wextra", f"-ffile-prefix-map={ROOT}=."],
+    )
+    commands = {"build": Build, "build_bpf": BuildBpf, "build_ext": build_ext}
+    return {"ext_modules": [extension], "cmdclass": commands}
+
+
+setup(**native_options())  # type: ignore[arg-type]
