@@ -18,5 +18,5 @@ commands=()
 compgen -G 'python/native/*.cpp' >/dev/null && commands+=(build_ext --inplace)
 [ ${#commands[@]} -gt 0 ] || exit 0
 logged native "$VENV/bin/python" setup.py "${commands[@]}" ||
-    stop 19 "The extension could not be built." "Read the compiler's lines above."
+    stop 34 "The extension could not be built." "Read the compiler's lines above."
 done_with native "$hash"

@@ -4,10 +4,18 @@
 # .work/venv, the extension and the BPF objects. What is done already is not
 # done again, and then nothing asks the network.
 #
-# usage: build/setup.sh [--clients]     --clients: also the CUDA clients from PyPI
+# usage: build/setup.sh [--clients]     --clients: also the CUDA clients that the
+#                                       examples and the tests run
+# exit codes: those of build/preflight.sh, 31 packages, 32 no Python, 33 pip,
+# 34 the extension does not build
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . build/common.sh
+
+declare -A SIZES=(
+    [dev]="about 250 MB, about a minute"
+    [clients]="about 450 MB, 1 to 3 minutes"
+)
 
 # The interpreter for the environment: IGSDK_PYTHON, else the newest that the
 # pins know and that can make an environment and build an extension.
@@ -61,59 +69,81 @@ newest_clang() {
 }
 
 install_packages() {
-    local packages
-    mapfile -t packages < <(missing_packages)
-    [ ${#packages[@]} -gt 0 ] || return 0
-    has_any apt-get || stop 12 "These packages are missing and this system has no apt-get: ${packages[*]}." \
-        "Install what they are called here with the system's own package manager."
-    say "igsdk: installs these Debian packages, up to 600 MB on disk, 1 to 4 minutes: ${packages[*]}"
-    logged apt-update apt-get -o DPkg::Lock::Timeout=600 -o APT::Update::Error-Mode=any update ||
-        stop 16 "apt-get could not fetch its package lists." "Check the network, the proxy and the sources of apt, then run this again."
-    # The lists may be what tells which clang there is.
+    # The lists, fresh now, may be what tells which clang there is.
     mapfile -t packages < <(missing_packages)
     DEBIAN_FRONTEND=noninteractive logged apt-install apt-get -o DPkg::Lock::Timeout=600 \
         install -y --no-install-recommends "${packages[@]}" ||
-        stop 17 "apt-get could not install ${packages[*]}." "Read the lines above; 'apt-get -f install' mends a half-done installation."
+        stop 31 "apt-get could not install ${packages[*]}." "Read the lines above; 'apt-get -f install' mends a half-done installation."
 }
 
 make_environment() {
-    local python version
-    python="$(find_python)" || stop 13 "No CPython 3.10 to 3.13 with venv and headers was found." \
-        "Install python3-venv and python3-dev, or name an interpreter in IGSDK_PYTHON."
-    version="$("$python" -c 'import sys; print(sys.executable, sys.version)')"
-    fresh venv "$version" && [ -x "$VENV/bin/python" ] && return 0
-    say "igsdk: makes an environment in $VENV with $("$python" --version)"
     rm -rf "$VENV" "$STAMPS"
-    "$python" -m venv "$VENV"
+    "$python" -m venv "$VENV" || stop 33 "No environment could be made in $VENV." "Read the lines above."
     done_with venv "$version"
 }
 
-# install_pinned NAME FILE SIZE TIME
+# install_pinned NAME FILE
 install_pinned() {
-    local hash
-    hash="$(fingerprint "$2")"
-    fresh "$1" "$hash" && return 0
-    say "igsdk: installs the Python packages of $2 into $VENV, about $3 on disk, $4"
     logged "pip-$1" "$VENV/bin/python" -m pip install --disable-pip-version-check --require-hashes --no-deps -r "$2" ||
-        stop 18 "pip could not install what $2 lists." "Check the network and the package index that pip is set up with, then run this again."
-    done_with "$1" "$hash"
+        stop 33 "pip could not install what $2 lists." "Read the lines above; check the network and pip's package index, then run this again."
+    done_with "$1" "$(fingerprint "$2")"
 }
 
+# The extension is not pip's to build here: native.sh does it in place, and
+# compiles only what changed.
 install_igsdk() {
     local hash
     hash="$(fingerprint setup.py setup.cfg pyproject.toml python/igsdk/_version.py)"
-    if ! fresh editable "$hash"; then
-        # The extension is not pip's to build here: native.sh does it in place, and
-        # compiles only what changed.
-        IGSDK_SKIP_NATIVE=1 logged editable "$VENV/bin/python" -m pip install --disable-pip-version-check \
-            --no-build-isolation --no-deps --no-index -e . || stop 19 "pip could not install the clone." "Read the lines above."
-        done_with editable "$hash"
-    fi
+    fresh editable "$hash" || IGSDK_SKIP_NATIVE=1 logged editable "$VENV/bin/python" -m pip install \
+        --disable-pip-version-check --no-build-isolation --no-deps --no-index -e . ||
+        stop 33 "pip could not install the clone." "Read the lines above."
+    done_with editable "$hash"
     build/native.sh
 }
 
-install_packages
-make_environment
-install_pinned dev build/requirements-dev.txt "350 MB" "about a minute"
+# Under sudo, what was made belongs to the caller, who can then remove it.
+give_to_caller() {
+    [ -z "${SUDO_UID-}" ] || chown -R "$SUDO_UID:${SUDO_GID-}" .work python/igsdk python/igsdk.egg-info
+}
+
+mkdir -p "$WORK"
+exec 9>"$WORK/setup.lock"
+flock 9
+
+wanted=(dev:build/requirements-dev.txt)
+[ "${1-}" != --clients ] || wanted+=(clients:tests/requirements-clients.txt)
+
+# First what is missing, then whether it can be had, then the installation.
+plan=()
+checks=(disk)
+mapfile -t packages < <(missing_packages)
+if [ ${#packages[@]} -gt 0 ]; then
+    plan+=("Debian packages, up to 900 MB in /usr, 1 to 4 minutes: ${packages[*]}")
+    checks+=(apt)
+fi
+if python="$(find_python)"; then
+    version="$("$python" -c 'import sys; print(sys.executable, sys.version)')"
+    fresh venv "$version" && [ -x "$VENV/bin/python" ] || rm -rf "$STAMPS"
+fi
+for item in "${wanted[@]}"; do
+    fresh "${item%%:*}" "$(fingerprint "${item#*:}")" && continue
+    plan+=("Python packages into $VENV, ${SIZES[${item%%:*}]}: those of ${item#*:}")
+    [ "${checks[-1]}" = pip ] || checks+=(pip)
+done
+
+if [ ${#plan[@]} -gt 0 ]; then
+    say "igsdk: installs, and touches nothing else outside this folder (make clean removes what is inside):"
+    for line in "${plan[@]}"; do say "igsdk:   $line"; done
+    build/preflight.sh "${checks[@]}"
+fi
+
+[ ${#packages[@]} -eq 0 ] || install_packages
+python="$(find_python)" || stop 32 "No CPython 3.10 to 3.13 with venv and headers was found." \
+    "Install python3-venv and python3-dev, or name an interpreter in IGSDK_PYTHON."
+version="$("$python" -c 'import sys; print(sys.executable, sys.version)')"
+fresh venv "$version" || make_environment
+for item in "${wanted[@]}"; do
+    fresh "${item%%:*}" "$(fingerprint "${item#*:}")" || install_pinned "${item%%:*}" "${item#*:}"
+done
 install_igsdk
-[ "${1-}" != --clients ] || install_pinned clients tests/requirements-clients.txt "500 MB" "1 to 3 minutes"
+[ ${#plan[@]} -eq 0 ] || give_to_caller

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+# Thin: every target calls a script of build/, which can be called by hand too.
+
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run setup native test lint format wheel bench clean
+
+help: ## what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+run: ## try it: set up, then record two CUDA programs and show the reports (root)
+	@build/run.sh
+
+setup: ## packages, .work/venv, extension, BPF objects; what is done is not done again
+	@build/setup.sh
+
+native: ## only the extension and the BPF objects
+	@build/native.sh
+
+test: ## all tests (root); PYTEST_ARGS="-k words" for some
+	@build/test.sh $(PYTEST_ARGS)
+
+lint: ## types, style, layers, licences
+	@build/lint.sh
+
+format: ## lets ruff and clang-format rewrite the sources
+	@build/lint.sh --fix
+
+wheel: ## dist/*.whl with the BPF objects and libbpf inside
+	@build/wheel.sh
+
+bench: ## speed, with the floor beside it (root, a quiet machine)
+	@build/bench.sh
+
+clean: ## removes all that the other targets made inside this folder
+	@build/clean.sh

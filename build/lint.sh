@@ -1,0 +1,36 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# All checks that need no kernel. Each one runs, so that one call shows all that
+# is wrong. --fix lets the formatters rewrite the sources first.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. build/common.sh
+
+build/setup.sh
+bin="$VENV/bin"
+mapfile -d '' native < <(find bpf python/native tests benchmarks -name '*.[ch]' -print0 -o -name '*.[ch]pp' -print0 2>/dev/null | sort -z)
+
+if [ "${1-}" = --fix ]; then
+    "$bin/ruff" check --fix -q . || true
+    "$bin/ruff" format -q .
+    "$bin/clang-format" -i "${native[@]}"
+fi
+
+failed=()
+check() {
+    local name="$1"
+    shift
+    say "lint: $name"
+    "$@" || failed+=("$name")
+}
+
+check mypy "$bin/mypy"
+check "mypy (build, tests, benchmarks)" "$bin/mypy" --config-file build/mypy-tools.ini
+check ruff "$bin/ruff" check -q .
+check "ruff format" "$bin/ruff" format -q --diff .
+check clang-format "$bin/clang-format" --dry-run -Werror "${native[@]}"
+check "import layers" "$bin/lint-imports" --no-cache
+check house "$bin/python" build/check_house.py
+
+[ ${#failed[@]} -eq 0 ] || stop 1 "These checks failed: $(printf '%s; ' "${failed[@]}")" "make format mends style; the rest is for you."
+say "lint: all good"
