@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The native extension, built from python/native/."""
+
+from collections.abc import Sequence
+
+# elf.cpp: all take an open descriptor, read with pread, leave its position alone, and
+# raise ValueError with a clause ("it is not an ELF file") for a file that is of no use.
+
+class ElfInfo:
+    @property
+    def machine(self) -> str: ...  # "x86_64", "aarch64", ...
+    @property
+    def type(self) -> str: ...  # "shared" or "program"
+    @property
+    def build_id(self) -> str: ...  # hex, "" = none
+    @property
+    def code(self) -> list[tuple[int, int, int]]: ...  # address, file offset, bytes
+
+def elf_inspect(fd: int) -> ElfInfo: ...
+def elf_functions(fd: int, names: Sequence[str]) -> list[tuple[str, int, int, int]]:
+    """(name, address, file offset, size) of the functions with these names."""
+
+def probe_site(fd: int, offset: int, size: int = 0) -> tuple[int, str, str]:
+    """(file offset, "jump" or "entry", what is probed: jump, push, nop, stepped, unreadable)."""
+
+# symbols.cpp
+
+class SymbolTable:
+    def __init__(self, fd: int) -> None: ...
+    def lookup(self, file_offset: int) -> tuple[str, int] | None: ...
+    def lookup_address(self, address: int) -> tuple[str, int] | None: ...
+    @property
+    def build_id(self) -> str: ...
+    @property
+    def complete(self) -> bool: ...
+    def __len__(self) -> int: ...
+
+def demangle(name: str) -> str: ...
+
+# launch.cpp
+
+def spawn_held(
+    candidates: Sequence[bytes],
+    arguments: Sequence[bytes],
+    environment: Sequence[bytes],
+    identity: tuple[int, int, Sequence[int]] | None,
+    new_mounts: bool,
+    restored_signals: Sequence[int],
+) -> tuple[int, int, int]:
+    """(pid, descriptor whose closing lets it go, descriptor of its reports)."""
+
+# hold.cpp
+
+class Held:
+    @property
+    def token(self) -> int: ...
+    @property
+    def path(self) -> str: ...  # as our namespace names it; for messages only
+    @property
+    def device(self) -> int: ...
+    @property
+    def inode(self) -> int: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def time_ns(self) -> int: ...  # boot clock
+    def fileno(self) -> int: ...  # the file itself, open for reading as long as this lives
+
+class OpenHold:
+    def __init__(
+        self, pid: int, prefixes: Sequence[str] = ..., deadline: float = 2.0
+    ) -> None: ...
+    def fileno(self) -> int: ...  # readable when take() has something
+    def take(self) -> list[Held]: ...
+    def release(self, token: int) -> bool: ...  # False: the deadline came first
+    def allow_known(self, device: int, inode: int) -> None: ...
+    def counts(self) -> dict[str, int]: ...  # opens held late full waiting marked
+    def unmarked(self) -> list[tuple[str, str]]: ...  # mount point, type or error
+    def close(self) -> None: ...

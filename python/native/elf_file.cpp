@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "elf_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fcntl.h>
+#include <stdexcept>
+#include <sys/stat.h>
+
+namespace igsdk {
+namespace {
+
+constexpr size_t kMaxHeaders = 0xffff;
+constexpr size_t kMaxNotes = 64 * 1024;
+constexpr size_t kMaxName = 8 * 1024;
+constexpr size_t kWindow = 64 * 1024;
+constexpr size_t kSymbolsAtOnce = 2048;
+
+[[noreturn]] void refuse(const char *why) {
+    throw std::invalid_argument(why);
+}
+
+template <typename T>
+std::vector<T> read_table(const ElfFile &file, uint64_t offset, size_t count) {
+    std::vector<T> table(count);
+    table.resize(file.read(offset, table.data(), count * sizeof(T)) / sizeof(T));
+    return table;
+}
+
+uint64_t align4(uint64_t value) {
+    return (value + 3) & ~uint64_t{3};
+}
+
+std::string hex(const unsigned char *bytes, size_t size) {
+    static const char digits[] = "0123456789abcdef";
+    std::string text;
+    for (size_t i = 0; i < size; i++) {
+        text += digits[bytes[i] >> 4];
+        text += digits[bytes[i] & 15];
+    }
+    return text;
+}
+
+} // namespace
+
+ElfFile::ElfFile(int fd) : fd_(::fcntl(fd, F_DUPFD_CLOEXEC, 3)) {
+    struct stat status;
+    if (!fd_ || ::fstat(fd_.get(), &status) != 0)
+        throw_errno("cannot read the file");
+    if (!S_ISREG(status.st_mode))
+        refuse("it is not a regular file");
+    size_ = static_cast<uint64_t>(status.st_size);
+    read_header();
+    read_segments();
+    read_sections();
+}
+
+size_t ElfFile::read(uint64_t offset, void *into, size_t size) const {
+    if (offset > size_)
+        return 0;
+    size = std::min<uint64_t>(size, size_ - offset);
+    size_t done = 0;
+    while (done < size) {
+        ssize_t n = ::pread(fd_.get(), static_cast<char *>(into) + done, size - done,
+                            static_cast<off_t>(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        done += static_cast<size_t>(n);
+    }
+    return done;
+}
+
+void ElfFile::read_header() {
+    size_t n = read(0, &header_, sizeof(header_));
+    if (n < SELFMAG || !std::equal(ELFMAG, ELFMAG + SELFMAG, header_.e_ident))
+        refuse("it is not an ELF file");
+    if (n > EI_CLASS && header_.e_ident[EI_CLASS] == ELFCLASS32)
+        refuse("it is a 32-bit file");
+    if (n < sizeof(header_))
+        refuse("it is cut short within its header");
+    if (header_.e_ident[EI_CLASS] != ELFCLASS64 || header_.e_ident[EI_DATA] != ELFDATA2LSB)
+        refuse("it is not a 64-bit little-endian ELF file");
+    if (header_.e_type != ET_DYN && header_.e_type != ET_EXEC)
+        refuse("it is neither a shared library nor a program");
+}
+
+void ElfFile::read_segments() {
+    if (header_.e_phentsize != sizeof(Elf64_Phdr) || header_.e_phnum >= PN_XNUM)
+        refuse("its program headers have an unknown form");
+    auto table = read_table<Elf64_Phdr>(*this, header_.e_phoff, header_.e_phnum);
+    if (table.size() < header_.e_phnum || table.empty())
+        refuse("it is cut short within its program headers");
+    for (const Elf64_Phdr &entry : table) {
+        if (entry.p_offset > size_ || entry.p_filesz > size_ - entry.p_offset) {
+            if (entry.p_type == PT_LOAD)
+                refuse("it is cut short within a segment");
+            continue;
+        }
+        Segment segment{entry.p_vaddr, entry.p_offset, entry.p_filesz};
+        if (entry.p_type == PT_LOAD && (entry.p_flags & PF_X))
+            code_.push_back(segment);
+        else if (entry.p_type == PT_NOTE)
+            notes_.push_back(segment);
+    }
+}
+
+// Without usable section headers a file has no symbols for us; it is still a file.
+void ElfFile::read_sections() {
+    if (header_.e_shoff == 0 || header_.e_shentsize != sizeof(Elf64_Shdr))
+        return;
+    size_t count = header_.e_shnum;
+    Elf64_Shdr first;
+    if (count == 0 && read(header_.e_shoff, &first, sizeof(first)) == sizeof(first))
+        count = std::min<uint64_t>(first.sh_size, kMaxHeaders);
+    auto sections = read_table<Elf64_Shdr>(*this, header_.e_shoff, count);
+    add_symbols(sections, SHT_DYNSYM);
+    add_symbols(sections, SHT_SYMTAB);
+}
+
+void ElfFile::add_symbols(const std::vector<Elf64_Shdr> &sections, uint32_t type) {
+    for (const Elf64_Shdr &section : sections) {
+        if (section.sh_type != type || section.sh_entsize != sizeof(Elf64_Sym) ||
+            section.sh_link >= sections.size() || section.sh_offset > size_)
+            continue;
+        const Elf64_Shdr &names = sections[section.sh_link];
+        if (names.sh_type != SHT_STRTAB || names.sh_offset > size_)
+            continue;
+        symbols_.push_back(
+            {section.sh_offset,
+             std::min(section.sh_size, size_ - section.sh_offset) / sizeof(Elf64_Sym),
+             names.sh_offset, std::min(names.sh_size, size_ - names.sh_offset)});
+        return;
+    }
+}
+
+bool ElfFile::each_function(const std::function<void(const Function &)> &visit,
+                            size_t limit) const {
+    for (const SymbolSection &section : symbols_)
+        if (!visit_symbols(section, visit, limit))
+            return false;
+    return true;
+}
+
+bool ElfFile::visit_symbols(const SymbolSection &section,
+                            const std::function<void(const Function &)> &visit,
+                            size_t &left) const {
+    for (uint64_t done = 0; done < section.count; done += kSymbolsAtOnce) {
+        auto table =
+            read_table<Elf64_Sym>(*this, section.offset + done * sizeof(Elf64_Sym),
+                                  std::min<uint64_t>(kSymbolsAtOnce, section.count - done));
+        for (const Elf64_Sym &symbol : table) {
+            if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_shndx == SHN_UNDEF ||
+                symbol.st_value == 0 || symbol.st_name >= section.names_size)
+                continue;
+            if (left == 0)
+                return false;
+            left--;
+            visit({symbol.st_value, symbol.st_size, section.names + symbol.st_name,
+                   static_cast<uint8_t>(ELF64_ST_BIND(symbol.st_info))});
+        }
+    }
+    return true;
+}
+
+std::optional<uint64_t> ElfFile::offset_of(uint64_t address) const {
+    for (const Segment &segment : code_)
+        if (address >= segment.address && address - segment.address < segment.size)
+            return address - segment.address + segment.offset;
+    return std::nullopt;
+}
+
+std::optional<uint64_t> ElfFile::address_of(uint64_t offset) const {
+    const Segment *segment = code_at(offset);
+    if (!segment)
+        return std::nullopt;
+    return offset - segment->offset + segment->address;
+}
+
+const Segment *ElfFile::code_at(uint64_t offset) const {
+    for (const Segment &segment : code_)
+        if (offset >= segment.offset && offset - segment.offset < segment.size)
+            return &segment;
+    return nullptr;
+}
+
+std::string ElfFile::name_at(uint64_t offset) const {
+    uint64_t needed = std::min<uint64_t>(kMaxName, size_ - std::min(offset, size_));
+    if (offset < window_offset_ || offset - window_offset_ + needed > window_.size()) {
+        window_.resize(kWindow);
+        window_offset_ = offset;
+        window_.resize(read(offset, window_.data(), kWindow));
+    }
+    size_t at = offset - window_offset_;
+    if (at >= window_.size())
+        return {};
+    size_t longest = std::min(kMaxName, window_.size() - at);
+    return std::string(window_.data() + at, ::strnlen(window_.data() + at, longest));
+}
+
+std::string ElfFile::machine() const {
+    switch (header_.e_machine) {
+    case EM_X86_64:
+        return "x86_64";
+    case EM_AARCH64:
+        return "aarch64";
+    case EM_PPC64:
+        return "ppc64le";
+    case EM_RISCV:
+        return "riscv64";
+    default:
+        return "machine " + std::to_string(header_.e_machine);
+    }
+}
+
+std::string ElfFile::type() const {
+    return header_.e_type == ET_EXEC ? "program" : "shared";
+}
+
+std::string ElfFile::build_id() const {
+    for (const Segment &notes : notes_) {
+        std::string id = build_id_in(notes);
+        if (!id.empty())
+            return id;
+    }
+    return {};
+}
+
+std::string ElfFile::build_id_in(const Segment &notes) const {
+    auto bytes =
+        read_table<unsigned char>(*this, notes.offset, std::min<uint64_t>(notes.size, kMaxNotes));
+    for (uint64_t at = 0; at + sizeof(Elf64_Nhdr) <= bytes.size();) {
+        Elf64_Nhdr note;
+        std::copy_n(bytes.data() + at, sizeof(note), reinterpret_cast<unsigned char *>(&note));
+        uint64_t name = at + sizeof(note);
+        uint64_t content = name + align4(note.n_namesz);
+        if (content > bytes.size() || note.n_descsz > bytes.size() - content)
+            break;
+        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == sizeof(ELF_NOTE_GNU) &&
+            std::equal(ELF_NOTE_GNU, ELF_NOTE_GNU + sizeof(ELF_NOTE_GNU), bytes.data() + name))
+            return hex(bytes.data() + content, std::min<size_t>(note.n_descsz, 64));
+        at = content + align4(note.n_descsz);
+    }
+    return {};
+}
+
+} // namespace igsdk
