@@ -160,7 +160,7 @@ def compile_bpf(clang: str, source: Path, output: Path, target: str) -> None:
 class Build(build):
     """The stock build, with the BPF objects made first."""
 
-    sub_commands = [("build_bpf", lambda _: (ROOT / "bpf/local.bpf.c").exists()), *build.sub_commands]
+    sub_commands = [("build_bpf", None), *build.sub_commands]
 
 
 def native_options() -> dict[str, object]:
@@ -185,7 +185,7 @@ def native_options() -> dict[str, object]:
         libraries=["bpf", "elf", "z"],
         depends=depends,
         cxx_std=17,
-        extra_compile_args=["-O2", "-g0", "-Wall", "-Wextra", f"-ffile-prefix-map={ROOT}=."],
+        extra_compile_args=["-g0", "-Wall", "-Wextra", f"-ffile-prefix-map={ROOT}=."],
     )
     commands = {"build": Build, "build_bpf": BuildBpf, "build_ext": build_ext}
     return {"ext_modules": [extension], "cmdclass": commands}

@@ -13,10 +13,6 @@ if fresh native "$hash" && [ -e "${built[0]}" ] && [ -e python/igsdk/_bpf/local.
 fi
 say "igsdk: builds the extension and the BPF objects"
 export IGSDK_REQUIRE_NATIVE=1
-commands=()
-[ ! -e bpf/local.bpf.c ] || commands+=(build_bpf --inplace)
-compgen -G 'python/native/*.cpp' >/dev/null && commands+=(build_ext --inplace)
-[ ${#commands[@]} -gt 0 ] || exit 0
-logged native "$VENV/bin/python" setup.py "${commands[@]}" ||
+logged native "$VENV/bin/python" setup.py build_bpf --inplace build_ext --inplace ||
     stop 34 "The extension could not be built." "Read the compiler's lines above."
 done_with native "$hash"

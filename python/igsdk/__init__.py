@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         TargetUnavailable,
         UsageError,
     )
-    from .ledger import Event
+    from ._events import Event
     from .profile import Profile
 
 __all__ = [
@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 #: name -> module that has it; what is not here is an error and lives in _errors
-_HOMES = {"Event": ".ledger", "Profile": ".profile", "connect": "._connect"}
+_HOMES = {"Event": "._events", "Profile": ".profile", "connect": "._connect"}
 
 
 def __getattr__(name: str) -> object:
