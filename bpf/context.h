@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Contexts: which one is current in a thread, and what their end gives back.
+ *
+ * The driver reuses handles, so a context is known by a generation that every
+ * create gets anew. What ends a context is taken out at entry: at return the
+ * handle may already stand for another one.
+ */
+#ifndef IGSDK_CONTEXT_H
+#define IGSDK_CONTEXT_H
+
+#include "book.h"
+
+#define MAX_USAGES_AT_END 4096
+
+static __always_inline u32 process_number(struct thread *thread)
+{
+	struct igsdk_process *process = process_at(thread->process);
+
+	return process ? process->number : 0;
+}
+
+static __always_inline struct live_key handle_key(struct thread *thread, u64 handle, u32 space)
+{
+	struct live_key key = {
+		.address = handle,
+		.process = process_number(thread),
+		.space = space,
+	};
+
+	return key;
+}
+
+static __always_inline u32 next_generation(struct thread *thread)
+{
+	struct igsdk_process *process = process_at(thread->process);
+
+	return process ? __sync_fetch_and_add(&process->context, 1) + 1 : 0;
+}
+
+static __always_inline void handle_store(const struct live_key *key, const struct handle *value)
+{
+	if (bpf_map_update_elem(&handles, key, value, BPF_ANY))
+		count_loss(IGSDK_LOSS_CONTEXTS_FULL);
+}
+
+/* Notes a new context under its handle; returns its generation. */
+static __noinline u32 context_store(struct thread *thread, u64 handle, s32 device, u32 primary)
+{
+	struct live_key key = handle_key(thread, handle, SPACE_CONTEXT);
+	struct handle value = {
+		.generation = next_generation(thread),
+		.device = device,
+		.primary = primary,
+	};
+
+	handle_store(&key, &value);
+	return value.generation;
+}
+
+static __always_inline struct current_context *context_top(struct thread *thread)
+{
+	u32 depth = thread->contexts;
+
+	return depth ? &thread->current[(depth - 1) & (MAX_CONTEXTS - 1)] : NULL;
+}
+
+/* What a handle stands for; one that was never seen becomes a context of unknown device. */
+static __noinline int context_resolve(struct thread *thread, struct current_context *context)
+{
+	struct live_key key = handle_key(thread, context->handle, SPACE_CONTEXT);
+	struct handle *known = bpf_map_lookup_elem(&handles, &key);
+
+	if (known) {
+		context->generation = known->generation;
+		context->device = known->device;
+		context->primary = known->primary;
+		return 0;
+	}
+	context->device = NO_DEVICE;
+	context->primary = false;
+	context->generation = context_store(thread, context->handle, NO_DEVICE, false);
+	return 0;
+}
+
+/* The thread's current context, brought up to date when contexts came or went. */
+static __always_inline struct current_context *context_now(struct thread *thread)
+{
+	struct igsdk_process *process = process_at(thread->process);
+	struct current_context *top = context_top(thread);
+
+	if (top && process && process->context != thread->contexts_seen) {
+		context_resolve(thread, top);
+		thread->contexts_seen = process->context;
+	}
+	return top;
+}
+
+static __noinline int context_push(struct thread *thread, u64 handle)
+{
+	struct current_context *top;
+
+	thread->contexts++;
+	top = context_top(thread);
+	if (!top)
+		return 0;
+	top->handle = handle;
+	return context_resolve(thread, top);
+}
+
+static __always_inline void context_pop(struct thread *thread)
+{
+	if (thread->contexts)
+		thread->contexts--;
+	thread->contexts_seen = 0; /* what is on top now may have ended meanwhile */
+}
+
+static __always_inline void context_set(struct thread *thread, u64 handle)
+{
+	context_pop(thread);
+	if (handle)
+		context_push(thread, handle);
+}
+
+struct ending {
+	u32 slot;
+	u32 context;
+	u64 now;
+};
+
+static long usage_end(u32 index, void *data)
+{
+	struct ending *ending = data;
+	struct igsdk_usage *usage = usage_at(ending->slot);
+	u64 rest;
+
+	if (!usage || ending->slot == IGSDK_NO_INDEX)
+		return 1;
+	ending->slot = usage->next;
+	if (usage->key.context != ending->context || usage->ended)
+		return 0;
+	usage->ended = IGSDK_ENDED_CONTEXT;
+	usage->ended_at = ending->now;
+	rest = __sync_lock_test_and_set(&usage->in_use, IGSDK_USAGE_ENDED);
+	process_add(process_at(usage->process), usage->key.host, -rest);
+	return 0;
+}
+
+/* Gives back all that a context holds: a few rows, however many allocations. */
+static __noinline int context_end(struct thread *thread, u32 generation)
+{
+	struct igsdk_process *process = process_at(thread->process);
+	struct ending ending = { .context = generation, .now = bpf_ktime_get_boot_ns() };
+
+	if (!process || !generation)
+		return 0;
+	ending.slot = process->usages;
+	bpf_loop(MAX_USAGES_AT_END, usage_end, &ending, 0);
+	emit_end(IGSDK_RECORD_CONTEXT_END, thread->process, thread->process_generation, generation);
+	return 0;
+}
+
+static __always_inline void take_handle(struct thread *thread, u64 handle, u32 space)
+{
+	struct taken *taken = &thread->taken;
+	struct handle *found;
+
+	taken->key = handle_key(thread, handle, space);
+	taken->found = false;
+	found = bpf_map_lookup_elem(&handles, &taken->key);
+	if (!found)
+		return;
+	taken->handle = *found;
+	taken->found = !bpf_map_delete_elem(&handles, &taken->key);
+}
+
+static __always_inline void put_handle_back(struct thread *thread)
+{
+	if (thread->taken.found)
+		bpf_map_update_elem(&handles, &thread->taken.key, &thread->taken.handle,
+				    BPF_NOEXIST);
+}
+
+static __always_inline int read_handle(u64 address, u64 *handle)
+{
+	if (!bpf_probe_read_user(handle, sizeof(*handle), (void *)address))
+		return 0;
+	count_loss(IGSDK_LOSS_READ_FAULT);
+	return -1;
+}
+
+static __noinline int context_created(struct thread *thread, u64 out, s32 device)
+{
+	u64 handle;
+
+	if (read_handle(out, &handle))
+		return 0;
+	context_store(thread, handle, device, false);
+	return context_push(thread, handle);
+}
+
+static __noinline int context_destroyed(struct thread *thread, u32 result)
+{
+	struct current_context *top = context_top(thread);
+
+	if (result) {
+		put_handle_back(thread);
+		return 0;
+	}
+	if (top && top->handle == thread->args[0])
+		context_pop(thread);
+	if (thread->taken.found)
+		context_end(thread, thread->taken.handle.generation);
+	return 0;
+}
+
+static __noinline int primary_retained(struct thread *thread)
+{
+	s32 device = thread->args[1];
+	struct live_key key = handle_key(thread, (u32)device, SPACE_PRIMARY);
+	struct handle *known = bpf_map_lookup_elem(&handles, &key);
+	struct handle fresh = { .references = 1, .device = device, .primary = true };
+
+	if (known && known->generation) {
+		__sync_fetch_and_add(&known->references, 1);
+		return 0;
+	}
+	if (read_handle(thread->args[0], &fresh.context))
+		return 0;
+	fresh.generation = context_store(thread, fresh.context, device, true);
+	handle_store(&key, &fresh);
+	return 0;
+}
+
+/*
+ * A release or a reset has begun. The last one takes the context's record out.
+ * Of a process that was there before us nobody knows how many retains it did:
+ * only a reset ends its primary contexts.
+ */
+static __noinline int primary_leaving(struct thread *thread, u32 reset)
+{
+	struct live_key key = handle_key(thread, (u32)thread->args[0], SPACE_PRIMARY);
+	struct igsdk_process *process = process_at(thread->process);
+	struct handle *known = bpf_map_lookup_elem(&handles, &key);
+
+	thread->taken.found = false;
+	if (!known || !process || (process->late && !reset))
+		return 0;
+	if (!reset && __sync_fetch_and_add(&known->references, -1) > 1)
+		return 0;
+	take_handle(thread, (u32)thread->args[0], SPACE_PRIMARY);
+	return 0;
+}
+
+static __noinline int primary_left(struct thread *thread, u32 result, u32 reset)
+{
+	struct taken *taken = &thread->taken;
+	struct handle *known;
+	struct live_key key;
+
+	if (result) {
+		if (!reset && taken->found)
+			taken->handle.references = 1;
+		put_handle_back(thread);
+		known = bpf_map_lookup_elem(&handles, &taken->key);
+		if (!reset && !taken->found && known)
+			__sync_fetch_and_add(&known->references, 1);
+		return 0;
+	}
+	if (!taken->found)
+		return 0;
+	context_end(thread, taken->handle.generation);
+	if (!reset) {
+		key = handle_key(thread, taken->handle.context, SPACE_CONTEXT);
+		bpf_map_delete_elem(&handles, &key);
+		return 0;
+	}
+	/* after a reset the same handle is a context without memory */
+	taken->handle.generation =
+		context_store(thread, taken->handle.context, taken->handle.device, true);
+	put_handle_back(thread);
+	return 0;
+}
+
+#endif

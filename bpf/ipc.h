@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Memory that another process owns and this one opens. The call tells no size;
+ * it is known where the exporting process is traced too: both ends see the same
+ * 64 opaque bytes.
+ */
+#ifndef IGSDK_IPC_H
+#define IGSDK_IPC_H
+
+#include "pool.h"
+
+#define SHARED_WORDS 8
+
+static __noinline u64 shared_hash(u64 address)
+{
+	u64 words[SHARED_WORDS], hash = 4;
+
+	if (bpf_probe_read_user(words, sizeof(words), (void *)address)) {
+		count_loss(IGSDK_LOSS_READ_FAULT);
+		return 0;
+	}
+	for (int i = 0; i < SHARED_WORDS; i++)
+		hash = mix(hash, words[i]);
+	return hash;
+}
+
+/* An exporting call has returned: `out` holds the 64 bytes, `pointer` what they mean. */
+static __noinline int shared_out(struct thread *thread, u64 out, u64 pointer)
+{
+	struct live_key key = handle_key(thread, pointer, SPACE_POINTER);
+	struct live *entry = bpf_map_lookup_elem(&live_table, &key);
+	u64 hash = shared_hash(out);
+
+	if (entry && hash)
+		bpf_map_update_elem(&shared_sizes, &hash, &entry->bytes, BPF_ANY);
+	return 0;
+}
+
+static __always_inline int shared_in(struct thread *thread, u32 result, struct claim *claim,
+				     u64 hash)
+{
+	u64 *bytes = bpf_map_lookup_elem(&shared_sizes, &hash);
+
+	claim->bytes = bytes ? *bytes : 0;
+	if (!bytes && !result)
+		count_loss(IGSDK_LOSS_SIZE_UNKNOWN);
+	if (!result && read_pointer(thread->args[0], 8, &claim->address))
+		return 0;
+	return settle(thread, claim, result);
+}
+
+/* The handle is passed by value: on x86-64 on the stack, on arm64 behind a pointer. */
+static __always_inline u64 ipc_handle_address(struct thread *thread, struct pt_regs *regs)
+{
+#if defined(__TARGET_ARCH_x86)
+	return REGS_SP(regs) + 8;
+#else
+	return thread->args[1];
+#endif
+}
+
+static __noinline int ipc_opened(struct thread *thread, u32 result)
+{
+	struct claim claim = {
+		.kind = IGSDK_KIND_IMPORTED,
+		.host = IGSDK_HOST_IMPORTED,
+		.space = SPACE_POINTER,
+	};
+
+	claim_here(thread, &claim);
+	return shared_in(thread, result, &claim, thread->args[1]);
+}
+
+static __noinline int pool_imported_pointer(struct thread *thread, u32 result)
+{
+	struct claim claim = {
+		.kind = IGSDK_KIND_IMPORTED,
+		.host = IGSDK_HOST_IMPORTED,
+		.space = SPACE_POINTER,
+	};
+
+	claim_here(thread, &claim);
+	return shared_in(thread, result, &claim, shared_hash(thread->args[2]));
+}
+
+#endif

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The program as the local runtime loads it: one program per kind of link, which
+ * finds its call by the attach cookie. One link for all functions is quick to
+ * close where one per function is not.
+ */
+#include "calls.h"
+#include "lifecycle.h"
+
+#define VM_EXEC 0x4
+#define PAGE_SHIFT 12
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+extern bool bpf_session_is_return(void) __ksym __weak;
+
+/* Entry and return of a call in one; 1 asks for no return (kernel 6.13 and later). */
+SEC("uprobe")
+int call_session(struct pt_regs *regs)
+{
+	if (bpf_session_is_return()) {
+		call_leave(regs);
+		return 0;
+	}
+	return !call_enter(regs, bpf_get_attach_cookie(regs));
+}
+
+SEC("uprobe")
+int call_entry(struct pt_regs *regs)
+{
+	call_enter(regs, bpf_get_attach_cookie(regs));
+	return 0;
+}
+
+SEC("uprobe")
+int call_return(struct pt_regs *regs)
+{
+	call_leave(regs);
+	return 0;
+}
+
+/* Empty programs on the same probes: the floor that benchmarks compare with. */
+SEC("uprobe")
+int floor_session(struct pt_regs *regs)
+{
+	return 0;
+}
+
+SEC("uprobe")
+int floor_entry(struct pt_regs *regs)
+{
+	return 0;
+}
+
+SEC("uprobe")
+int floor_return(struct pt_regs *regs)
+{
+	return 0;
+}
+
+SEC("raw_tp/sched_process_exit")
+int on_exit(struct bpf_raw_tracepoint_args *ctx)
+{
+	task_exited((struct task_struct *)ctx->args[0]);
+	return 0;
+}
+
+SEC("raw_tp/sched_process_exec")
+int on_exec(struct bpf_raw_tracepoint_args *ctx)
+{
+	task_executed();
+	return 0;
+}
+
+SEC("raw_tp/sched_process_fork")
+int on_fork(struct bpf_raw_tracepoint_args *ctx)
+{
+	task_forked((struct task_struct *)ctx->args[0], (struct task_struct *)ctx->args[1]);
+	return 0;
+}
+
+/* Which real files a process has mapped for execution: overlayfs hides them elsewhere. */
+SEC("iter/task_vma")
+int list_mappings(struct bpf_iter__task_vma *ctx)
+{
+	struct vm_area_struct *vma = ctx->vma;
+	struct task_struct *task = ctx->task;
+	struct igsdk_mapping row = {};
+	struct file *file;
+
+	if (!task || !vma)
+		return 0;
+	file = vma->vm_file;
+	if (!file || !(vma->vm_flags & VM_EXEC))
+		return 0;
+	row.start = vma->vm_start;
+	row.end = vma->vm_end;
+	row.offset = (u64)vma->vm_pgoff << PAGE_SHIFT;
+	row.inode = BPF_CORE_READ(file, f_inode, i_ino);
+	row.device = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
+	row.pid = task->tgid;
+	bpf_seq_write(ctx->meta->seq, &row, sizeof(row));
+	return 0;
+}

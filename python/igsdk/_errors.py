@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The error tree: every error names its cause and its remedy, and has an exit code.
+
+IgsdkError
+├── UsageError            2   an argument or option that makes no sense
+├── PermissionMissing     3   not root, or a capability is missing
+├── KernelUnsupported     4   no BTF, no uprobes, kernel too old
+├── ExtensionMissing      5   the native extension or the BPF object is not installed
+├── LibraryUnusable       6   a libcuda that is not ELF, of another architecture, without symbols
+├── ProfileUnreadable     7   a profile file that is cut short or of another tool
+├── OutputUnwritable      8   the output folder is missing, full or read-only
+├── TargetUnavailable     9   a target that cannot be reached or is not known
+├── StartFailed         125   we failed before the command was started
+├── NotExecutable       126   the command exists and cannot be executed
+└── CommandNotFound     127   the command does not exist
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class IgsdkError(Exception):
+    """Base of all errors that igsdk raises on purpose.
+
+    Args:
+        cause: one sentence that says what is wrong.
+        remedy: one sentence that says what to do about it.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, cause: str, remedy: str) -> None:
+        super().__init__(cause, remedy)
+        self.cause = cause
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.cause} {self.remedy}"
+
+
+class UsageError(IgsdkError):
+    exit_code = 2
+
+
+class PermissionMissing(IgsdkError):
+    exit_code = 3
+
+
+class KernelUnsupported(IgsdkError):
+    exit_code = 4
+
+
+class ExtensionMissing(IgsdkError):
+    exit_code = 5
+
+
+class LibraryUnusable(IgsdkError):
+    exit_code = 6
+
+
+class ProfileUnreadable(IgsdkError):
+    exit_code = 7
+
+
+class OutputUnwritable(IgsdkError):
+    exit_code = 8
+
+
+class TargetUnavailable(IgsdkError):
+    exit_code = 9
+
+
+class StartFailed(IgsdkError):
+    exit_code = 125
+
+
+class NotExecutable(StartFailed):
+    exit_code = 126
+
+
+class CommandNotFound(StartFailed):
+    exit_code = 127

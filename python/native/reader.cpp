@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reader.h"
+
+#include <poll.h>
+
+namespace igsdk {
+
+Reader::Reader(const Program &program, Limits limits)
+    : limits_(limits), replay_(program), ready_(make_eventfd()) {
+    rings_ = ring_buffer__new(program.map_fd("events"), on_event, this, nullptr);
+    if (!rings_ ||
+        ring_buffer__add(rings_, program.map_fd("captures"), on_capture, this) < 0) {
+        ring_buffer__free(rings_);
+        throw ProgramError("opening the ring buffers", errno);
+    }
+    thread_ = start_quiet_thread([this] { run(); });
+}
+
+Reader::~Reader() {
+    stopping_ = true;
+    thread_.join();
+    ring_buffer__free(rings_);
+}
+
+// A flood of events wakes nobody: it is drained by the clock. Captures and
+// failures wake the poll, so that names are looked up while the process lives.
+void Reader::run() {
+    while (!stopping_) {
+        pollfd waiting{ring_buffer__epoll_fd(rings_), POLLIN, 0};
+        poll(&waiting, 1, limits_.interval_ms);
+        std::lock_guard<std::mutex> lock(mutex_);
+        ring_buffer__consume(rings_);
+    }
+}
+
+void Reader::flush() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ring_buffer__consume(rings_);
+}
+
+int Reader::on_event(void *context, void *data, size_t size) {
+    auto *reader = static_cast<Reader *>(context);
+    if (size < sizeof(igsdk_event))
+        return 0;
+    const auto &event = *static_cast<const igsdk_event *>(data);
+    reader->replay_.play(event);
+    reader->keep(event);
+    return 0;
+}
+
+void Reader::keep(const igsdk_event &event) {
+    bool wanted = limits_.keep == IGSDK_EVENTS_ALL ||
+                  (limits_.keep == IGSDK_EVENTS_FAILURES && event.record == IGSDK_RECORD_FAILURE);
+    if (!wanted)
+        return;
+    if (events_.size() >= limits_.events) {
+        lost_events_++;
+        return;
+    }
+    events_.push_back(event);
+    signal_eventfd(ready_);
+}
+
+int Reader::on_capture(void *context, void *data, size_t size) {
+    auto *reader = static_cast<Reader *>(context);
+    if (reader->captures_.size() + size > reader->limits_.capture_bytes) {
+        reader->lost_captures_++;
+        return 0;
+    }
+    reader->captures_.append(static_cast<const char *>(data), size);
+    signal_eventfd(reader->ready_);
+    return 0;
+}
+
+std::string Reader::take_events() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::string taken(reinterpret_cast<const char *>(events_.data()),
+                      events_.size() * sizeof(igsdk_event));
+    events_.clear();
+    clear_eventfd(ready_);
+    return taken;
+}
+
+std::string Reader::take_captures() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(captures_, {});
+}
+
+Reader::Peak Reader::peak() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return {replay_.peak, replay_.peak_time, replay_.at_peak(), replay_.group_peaks()};
+}
+
+std::vector<Held> Reader::state_at(uint64_t time, uint32_t tid, bool &known) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const Snapshot *snapshot = replay_.snapshot(time, tid);
+    known = snapshot != nullptr;
+    return snapshot ? snapshot->held : std::vector<Held>{};
+}
+
+} // namespace igsdk

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// What Python sees of the program, its reader and its links.
+#include "parts.h"
+#include "reader.h"
+#include "recycle.h"
+
+#include <bpf/bpf.h>
+#include <pybind11/stl.h>
+
+namespace py = pybind11;
+
+namespace igsdk {
+namespace {
+
+template <typename Row>
+std::string copy_rows(const Rows<Row> &rows, uint64_t used) {
+    auto count = std::min<uint64_t>(used, rows.size());
+    return std::string(reinterpret_cast<const char *>(rows.begin()), count * sizeof(Row));
+}
+
+template <typename Item>
+py::bytes pack(const std::vector<Item> &items) {
+    return py::bytes(reinterpret_cast<const char *>(items.data()), items.size() * sizeof(Item));
+}
+
+int64_t take(Settings &settings, const char *name, int64_t otherwise) {
+    auto found = settings.find(name);
+    return found == settings.end() ? otherwise : found->second;
+}
+
+class Tracer {
+  public:
+    Tracer(const std::string &object, Settings settings, const Texts &texts)
+        : program_(std::make_unique<Program>(object, settings, texts)) {
+        Reader::Limits limits;
+        limits.keep = static_cast<uint32_t>(take(settings, "keep_events", limits.keep));
+        limits.events = static_cast<size_t>(take(settings, "kept_events", 1 << 20));
+        limits.interval_ms = static_cast<int>(take(settings, "interval_ms", 20));
+        reader_ = std::make_unique<Reader>(*program_, limits);
+    }
+    ~Tracer() { close(true); }
+
+    std::string mode() const { return name_of(program_->mode()); }
+
+    uint32_t attach(const std::string &path,
+                    const std::vector<std::pair<uint64_t, uint64_t>> &pairs) {
+        std::vector<Site> sites;
+        for (const auto &[cookie, offset] : pairs)
+            sites.push_back({cookie, offset});
+        Links links = program_->attach(path, sites);
+        std::lock_guard<std::mutex> lock(mutex_);
+        libraries_.emplace(++last_library_, std::move(links));
+        return last_library_;
+    }
+
+    // The kernel takes its time to remove probes: that happens in the background.
+    void detach_all() {
+        std::map<uint32_t, Links> going;
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            going.swap(libraries_);
+        }
+        if (going.empty())
+            return;
+        join_detach();
+        detaching_ = true;
+        detacher_ = start_quiet_thread([this, links = std::move(going)]() mutable {
+            links.clear();
+            detaching_ = false;
+        });
+    }
+
+    bool detaching() const { return detaching_; }
+
+    // Ends the run. With `wait`, returns once no probe is left.
+    void close(bool wait) {
+        detach_all();
+        stop_sweep();
+        if (!wait)
+            return;
+        join_detach();
+        reader_.reset();
+        program_.reset();
+    }
+
+    void set_pid(uint32_t pid, uint32_t flags) {
+        if (bpf_map_update_elem(open_program().map_fd("pids"), &pid, &flags, BPF_ANY))
+            throw ProgramError("noting a process", errno);
+    }
+
+    void keep_mount_namespace(uint64_t inode) {
+        uint32_t one = 1;
+        int map = open_program().map_fd("gadget_mntns_filter_map");
+        if (bpf_map_update_elem(map, &inode, &one, BPF_ANY))
+            throw ProgramError("noting a mount namespace", errno);
+    }
+
+    uint32_t recycle(uint32_t slot) { return recycle_process(open_program(), slot); }
+
+    // Starts a sweep of what ended processes and contexts left, unless one runs.
+    void sweep() {
+        if (sweeping_)
+            return;
+        stop_sweep();
+        sweeping_ = true;
+        sweep_stop_ = false;
+        sweeper_ = start_quiet_thread([this] {
+            swept_ += sweep_live(*program_, sweep_stop_);
+            sweeping_ = false;
+        });
+    }
+
+    Program &open_program() const {
+        if (!program_)
+            throw ProgramError("using a tracer that is closed", EBADF);
+        return *program_;
+    }
+    Reader &open_reader() const {
+        open_program();
+        return *reader_;
+    }
+    uint64_t swept() const { return swept_; }
+
+  private:
+    void join_detach() {
+        if (detacher_.joinable())
+            detacher_.join();
+    }
+    void stop_sweep() {
+        sweep_stop_ = true;
+        if (sweeper_.joinable())
+            sweeper_.join();
+    }
+
+    std::unique_ptr<Program> program_;
+    std::unique_ptr<Reader> reader_;
+    std::mutex mutex_;
+    std::map<uint32_t, Links> libraries_;
+    uint32_t last_library_ = 0;
+    std::thread detacher_, sweeper_;
+    std::atomic<bool> detaching_{false}, sweeping_{false};
+    std::atomic<bool> sweep_stop_{false};
+    std::atomic<uint64_t> swept_{0};
+};
+
+py::dict peak_dict(const Tracer &tracer) {
+    Reader::Peak peak;
+    {
+        py::gil_scoped_release unlocked;
+        peak = tracer.open_reader().peak();
+    }
+    py::dict result;
+    result["bytes"] = peak.bytes;
+    result["time"] = peak.time;
+    result["held"] = pack(peak.held);
+    result["groups"] = pack(peak.groups);
+    return result;
+}
+
+py::object state_at(const Tracer &tracer, uint64_t time, uint32_t tid) {
+    bool known = false;
+    std::vector<Held> held = tracer.open_reader().state_at(time, tid, known);
+    return known ? py::object(pack(held)) : py::object(py::none());
+}
+
+// Sizes and offsets as this extension was compiled with, for the test of _abi.py.
+py::dict layouts() {
+    py::dict sizes;
+    sizes["account"] = sizeof(igsdk_account);
+    sizes["usage"] = sizeof(igsdk_usage);
+    sizes["process"] = sizeof(igsdk_process);
+    sizes["event"] = sizeof(igsdk_event);
+    sizes["capture"] = sizeof(igsdk_capture);
+    sizes["mapping"] = sizeof(igsdk_mapping);
+    sizes["held"] = sizeof(Held);
+    sizes["group_peak"] = sizeof(GroupPeak);
+    sizes["calls"] = static_cast<size_t>(IGSDK_CALL_COUNT);
+    sizes["losses"] = static_cast<size_t>(IGSDK_LOSS_COUNT);
+    return sizes;
+}
+
+} // namespace
+} // namespace igsdk
+
+void register_tracer(py::module_ &m) {
+    using namespace igsdk;
+    static py::exception<ProgramError> error(m, "ProgramError", PyExc_OSError);
+    py::register_exception_translator([](std::exception_ptr pointer) {
+        try {
+            if (pointer)
+                std::rethrow_exception(pointer);
+        } catch (const ProgramError &e) {
+            py::tuple arguments = py::make_tuple(e.error, e.what());
+            PyErr_SetObject(error.ptr(), arguments.ptr());
+        }
+    });
+    using Unlocked = py::call_guard<py::gil_scoped_release>;
+    py::class_<Tracer>(m, "Tracer")
+        .def(py::init([](const py::bytes &object, Settings settings, const Texts &texts) {
+                 std::string bytes = object;
+                 py::gil_scoped_release unlocked;
+                 return std::make_unique<Tracer>(bytes, std::move(settings), texts);
+             }),
+             py::arg("object"), py::arg("settings"), py::arg("texts") = Texts{})
+        .def_property_readonly("mode", &Tracer::mode)
+        .def_property_readonly("detaching", &Tracer::detaching)
+        .def_property_readonly("swept", &Tracer::swept)
+        .def_property_readonly("boot", [](const Tracer &t) { return t.open_program().global("boot"); })
+        .def_property_readonly("epoch",
+                               [](const Tracer &t) { return t.open_program().global("epoch"); })
+        .def("attach", &Tracer::attach, py::arg("path"), py::arg("sites"), Unlocked())
+        .def("detach_all", &Tracer::detach_all, Unlocked())
+        .def("close", &Tracer::close, py::arg("wait") = true, Unlocked())
+        .def("set_pid", &Tracer::set_pid)
+        .def("keep_mount_namespace", &Tracer::keep_mount_namespace)
+        .def("recycle", &Tracer::recycle, Unlocked())
+        .def("sweep", &Tracer::sweep, Unlocked())
+        .def("fileno", [](const Tracer &t) { return t.open_reader().fileno(); })
+        .def("flush", [](const Tracer &t) { t.open_reader().flush(); }, Unlocked())
+        .def("take_events", [](const Tracer &t) { return py::bytes(t.open_reader().take_events()); })
+        .def("take_captures",
+             [](const Tracer &t) { return py::bytes(t.open_reader().take_captures()); })
+        .def("accounts",
+             [](const Tracer &t) {
+                 const Program &p = t.open_program();
+                 return py::bytes(copy_rows(p.accounts, p.global("next_account")));
+             })
+        .def("usages",
+             [](const Tracer &t) {
+                 const Program &p = t.open_program();
+                 return py::bytes(copy_rows(p.usages, p.global("next_usage")));
+             })
+        .def("processes",
+             [](const Tracer &t) {
+                 const Program &p = t.open_program();
+                 return py::bytes(copy_rows(p.processes, p.global("next_process")));
+             })
+        .def("losses",
+             [](const Tracer &t) {
+                 const Program &p = t.open_program();
+                 return std::vector<uint64_t>(p.losses.begin(), p.losses.begin() + IGSDK_LOSS_COUNT);
+             })
+        .def("reader_losses",
+             [](const Tracer &t) {
+                 return std::make_pair(t.open_reader().lost_events(),
+                                       t.open_reader().lost_captures());
+             })
+        .def("peak", &peak_dict)
+        .def("state_at", &state_at, py::arg("time"), py::arg("tid"))
+        .def("mappings", [](const Tracer &t, uint32_t pid) {
+            return py::bytes(t.open_program().mappings(pid));
+        });
+    m.def("layouts", &layouts);
+}
