@@ -8,7 +8,7 @@ float64 and lose bytes above 2^53.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -82,7 +82,7 @@ class Groups:
         """The column added up by group, in the column's own integer type."""
         if not len(self.starts):
             return column[:0]
-        return np.add.reduceat(column[self.order], self.starts)
+        return cast("Column", np.add.reduceat(column[self.order], self.starts))
 
 
 def group(columns: Sequence[Column], rows: int, then: Sequence[Column] = ()) -> Groups:

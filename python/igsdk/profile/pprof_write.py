@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Profiles as pprof. The same content gives the same bytes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING, Any
+
+from igsdk._proto import pprof_pb2
+from igsdk.profile.names import FILE_LABELS, NUMBERS, SAMPLE_TYPES, implied_host
+
+if TYPE_CHECKING:
+    from igsdk._events import Frame, FrameKind
+    from igsdk.profile.profile import Profile
+    from igsdk.profile.table import Table
+
+#: key under which our JSON comment says that it is ours, and its version
+COMMENT_KEY = "igsdk_profile"
+COMMENT_VERSION = 1
+
+
+def encode(profile: Profile) -> bytes:
+    """The profile as gzipped pprof."""
+    message = _Writer(profile).message
+    # Without name and time in its header, gzip's output depends on the content alone.
+    return gzip.compress(message.SerializeToString(deterministic=True), 6, mtime=0)
+
+
+def implied_kind(name: str, mapping: str | None, address: int) -> FrameKind:
+    """What a frame is, told by what a pprof location has; exceptions stand in the comment."""
+    if mapping or address:
+        return "native"
+    return "marker" if name.startswith("[") and name.endswith("]") else "python"
+
+
+class _Writer:
+    """Builds one message; ids are positions plus one, since 0 means none."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.message = pprof_pb2.Profile()
+        self._strings = {"": 0}
+        self._mappings: dict[tuple[str, str], Any] = {}
+        self._functions: dict[tuple[str, str], int] = {}
+        table = profile._table.canonical()
+        self._types(profile)
+        for frame in table.frames:
+            self._location(frame)
+        self._samples(table)
+        self._about(profile, table)
+        self.message.string_table.extend(self._strings)
+
+    def _text(self, text: str) -> int:
+        """A string's number. What is not Unicode is replaced: readers refuse the whole file."""
+        clean = text.encode("utf-8", "replace").decode() if not text.isascii() else text
+        return self._strings.setdefault(clean, len(self._strings))
+
+    def _types(self, profile: Profile) -> None:
+        for name, unit in SAMPLE_TYPES:
+            self.message.sample_type.add(type=self._text(name), unit=self._text(unit))
+        self.message.default_sample_type = self._text(profile.default_value)
+        self.message.period_type.type = self._text("space")
+        self.message.period_type.unit = self._text("bytes")
+        self.message.period = 1
+
+    def _location(self, frame: Frame) -> None:
+        location = self.message.location.add(id=len(self.message.location) + 1)
+        location.address = frame.address
+        if frame.mapping or frame.build_id:
+            location.mapping_id = self._mapping(frame)
+        if frame.function or frame.file or frame.line:
+            location.line.add(function_id=self._function(frame), line=frame.line)
+
+    def _mapping(self, frame: Frame) -> int:
+        """The frame's file. Its flags say what all of its frames have."""
+        key = (frame.mapping or "", frame.build_id or "")
+        mapping = self._mappings.get(key)
+        if mapping is None:
+            mapping = self._mappings[key] = self.message.mapping.add(
+                id=len(self._mappings) + 1,
+                filename=self._text(key[0]),
+                build_id=self._text(key[1]),
+                has_functions=True,
+                has_filenames=True,
+                has_line_numbers=True,
+            )
+        mapping.memory_limit = max(mapping.memory_limit, frame.address + 1)
+        mapping.has_functions &= bool(frame.function)
+        mapping.has_filenames &= bool(frame.file)
+        mapping.has_line_numbers &= bool(frame.line)
+        return int(mapping.id)
+
+    def _function(self, frame: Frame) -> int:
+        key = (frame.function, frame.file or "")
+        number = self._functions.get(key)
+        if number is None:
+            number = self._functions[key] = len(self._functions) + 1
+            # With a system name pprof tidies the name up as if it were C++, and makes
+            # nothing of `<module>`; so only what is still mangled has one.
+            mangled = frame.function if frame.function.startswith("_Z") else ""
+            self.message.function.add(
+                id=number,
+                name=self._text(frame.function),
+                system_name=self._text(mangled),
+                filename=self._text(key[1]),
+            )
+        return number
+
+    def _samples(self, table: Table) -> None:
+        locations = [
+            [number + 1 for number in table.stacks.frames(s)] for s in range(len(table.stacks))
+        ]
+        texts = {name: table.text(name) for name in (*FILE_LABELS, "host")}
+        numbers = {name: table.labels[name].tolist() for name in NUMBERS}
+        values, stacks = table.values.tolist(), table.stack.tolist()
+        for row in range(len(table)):
+            sample = self.message.sample.add(location_id=locations[stacks[row]], value=values[row])
+            for name, number in self._texts_of(texts, row):
+                sample.label.add(key=self._text(name), str=number)
+            for name in NUMBERS:
+                if numbers[name][row]:
+                    sample.label.add(key=self._text(name), num=numbers[name][row])
+
+    def _texts_of(self, texts: dict[str, list[str]], row: int) -> list[tuple[str, int]]:
+        labels = [(name, texts[name][row]) for name in FILE_LABELS if texts[name][row]]
+        host = texts["host"][row]
+        if host != implied_host(texts["kind"][row], texts["device"][row]):
+            labels.append(("host", host))
+        return [(name, self._text(text)) for name, text in labels]
+
+    def _about(self, profile: Profile, table: Table) -> None:
+        metadata = profile.metadata
+        self.message.time_nanos = metadata.time_ns
+        self.message.duration_nanos = metadata.duration_ns
+        odd = {
+            str(number + 1): frame.kind
+            for number, frame in enumerate(table.frames)
+            if frame.kind != implied_kind(frame.function, frame.mapping, frame.address)
+        }
+        about = {COMMENT_KEY: COMMENT_VERSION, **metadata.to_json()}
+        if odd:
+            about["frame_kinds"] = odd
+        text = json.dumps(about, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        self.message.comment.append(self._text(text))
