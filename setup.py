@@ -50,7 +50,12 @@ def find_strip(clang: str) -> str | None:
     """Returns the llvm-strip that came with that clang, else any."""
     suffix = Path(clang).name.removeprefix("clang")
     beside = Path(clang).resolve().parent / "llvm-strip"
-    names = (f"llvm-strip{suffix}", str(beside), "llvm-strip", *(f"llvm-strip-{n}" for n in range(14, 23)))
+    names = (
+        f"llvm-strip{suffix}",
+        str(beside),
+        "llvm-strip",
+        *(f"llvm-strip-{n}" for n in range(14, 23)),
+    )
     return next(filter(None, map(shutil.which, names)), None)
 
 
@@ -59,12 +64,19 @@ def missing_for_native() -> str | None:
     if not sys.platform.startswith("linux"):
         return f"the kernel of {sys.platform} has no BPF"
     if find_clang() is None:
-        return "clang is not installed" if "IGSDK_CLANG" not in os.environ else "IGSDK_CLANG is not a program"
+        return (
+            "clang is not installed"
+            if "IGSDK_CLANG" not in os.environ
+            else "IGSDK_CLANG is not a program"
+        )
     compiler = os.environ.get("CXX", "g++").split()
     if shutil.which(compiler[0]) is None:
         return f"the C++ compiler {compiler[0]} is not installed"
     tried = subprocess.run(
-        [*compiler, "-E", "-x", "c++", "-", "-o", os.devnull], input=PROBE, text=True, capture_output=True
+        [*compiler, "-E", "-x", "c++", "-", "-o", os.devnull],
+        input=PROBE,
+        text=True,
+        capture_output=True,
     )
     if tried.returncode:
         errors = [line for line in tried.stderr.splitlines() if "error:" in line]
@@ -151,7 +163,10 @@ def compile_bpf(clang: str, source: Path, output: Path, target: str) -> None:
         subprocess.run([*command, "-c", str(source), "-o", str(fresh)], check=True)
         strip = find_strip(clang)
         if strip is None:
-            print("build_bpf: llvm-strip is not installed; the object keeps its DWARF", file=sys.stderr)
+            print(
+                "build_bpf: llvm-strip is not installed; the object keeps its DWARF",
+                file=sys.stderr,
+            )
         else:
             subprocess.run([strip, "-g", str(fresh)], check=True)
         fresh.replace(output)
@@ -169,15 +184,22 @@ def native_options() -> dict[str, object]:
     headers = [*(ROOT / "python/native").glob("*.h*"), ROOT / "bpf/abi.h"]
     if not sources or not native_wanted():
         return {}
-    from pybind11.setup_helpers import ParallelCompile, Pybind11Extension, build_ext, naive_recompile
+    from pybind11.setup_helpers import (
+        ParallelCompile,
+        Pybind11Extension,
+        build_ext,
+        naive_recompile,
+    )
 
     depends = sorted(str(path.relative_to(ROOT)) for path in headers)
     newest_header = max((ROOT / path).stat().st_mtime for path in depends)
 
     def outdated(made: str, source: str) -> bool:
-        return naive_recompile(made, source) or os.stat(made).st_mtime < newest_header
+        return naive_recompile(made, source) or Path(made).stat().st_mtime < newest_header
 
-    ParallelCompile("IGSDK_BUILD_JOBS", default=os.cpu_count() or 1, needs_recompile=outdated).install()
+    ParallelCompile(
+        "IGSDK_BUILD_JOBS", default=os.cpu_count() or 1, needs_recompile=outdated
+    ).install()
     extension = Pybind11Extension(
         "igsdk._native",
         sources,

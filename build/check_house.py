@@ -22,8 +22,15 @@ APACHE = "SPDX-License-Identifier: Apache-2.0"
 KERNEL = "SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause"
 # Written so that this file does not name one itself.
 REGISTRY = re.compile(
-    r"(?:py" r"pi|python" r"hosted|test\.py" r"pi|crates|npm" r"js|deb\.deb" r"ian|archive\.ubun" r"tu"
-    r"|proxy\.go" r"lang|maven)\.(?:org|io|com)|--(?:extra-)?index-url[ =]|--find-links[ =]",
+    r"(?:py"
+    r"pi|python"
+    r"hosted|test\.py"
+    r"pi|crates|npm"
+    r"js|deb\.deb"
+    r"ian|archive\.ubun"
+    r"tu"
+    r"|proxy\.go"
+    r"lang|maven)\.(?:org|io|com)|--(?:extra-)?index-url[ =]|--find-links[ =]",
     re.IGNORECASE,
 )
 

@@ -25,6 +25,7 @@ PATH="$PWD/$VENV/bin:$PATH" logged repair "$VENV/bin/auditwheel" repair --strip 
     -w "$folder" "$WORK"/wheel/igsdk-*.whl ||
     stop 35 "The libraries of this system do not make a $platform wheel." \
         "Build it on Debian 12, or name what fits in IGSDK_WHEEL_PLATFORM (auditwheel show $WORK/wheel/*.whl tells)."
+floor="$(sed -E "s/manylinux_([0-9]+)_([0-9]+)_.*/\1.\2/" <<<"$platform")"
 made="$(ls -t "$folder"/igsdk-*"$platform"*.whl | head -n 1)"
 echo "$made"
-say "igsdk: it needs glibc ${platform#manylinux_} or later; install it with: pip install $made"
+say "igsdk: it needs glibc $floor or later; install it with: pip install $made"
