@@ -311,7 +311,7 @@ void register_hold(py::module_ &m) {
     using Released = py::call_guard<py::gil_scoped_release>;
     py::class_<Held>(m, "Held")
         .def_readonly("token", &Held::token)
-        .def_readonly("path", &Held::path)
+        .def_property_readonly("path", [](const Held &held) { return file_text(held.path); })
         .def("fileno", [](const Held &held) { return held.file->get(); })
         .def_readonly("device", &Held::device)
         .def_readonly("inode", &Held::inode)
@@ -326,6 +326,12 @@ void register_hold(py::module_ &m) {
         .def("release", &OpenHold::release, py::arg("token"))
         .def("allow_known", &OpenHold::allow_known, py::arg("device"), py::arg("inode"))
         .def("counts", &OpenHold::counts)
-        .def("unmarked", &OpenHold::unmarked)
+        .def("unmarked",
+             [](OpenHold &hold) {
+                 py::list result;
+                 for (const auto &[point, why] : hold.unmarked())
+                     result.append(py::make_tuple(file_text(point), why));
+                 return result;
+             })
         .def("close", &OpenHold::close, Released());
 }

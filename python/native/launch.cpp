@@ -62,10 +62,10 @@ int highest_descriptor() {
 struct Plan {
     std::vector<std::string> candidates, arguments, environment;
     std::optional<Identity> identity;
-    bool new_mounts;
+    bool new_mounts = false;
     std::vector<int> restored_signals;
     int go = -1, status = -1, highest = 0;
-    sigset_t mask;
+    sigset_t mask{};
     std::vector<char *> argv, envp, shell_argv;
 
     void prepare() {
@@ -189,8 +189,13 @@ std::tuple<pid_t, int, int> spawn_held(std::vector<std::string> candidates,
                                        std::vector<int> restored_signals) {
     if (arguments.empty())
         throw std::invalid_argument("a command has at least its name");
-    Plan plan{std::move(candidates), std::move(arguments), std::move(environment),
-              std::move(identity),   new_mounts,           std::move(restored_signals)};
+    Plan plan;
+    plan.candidates = std::move(candidates);
+    plan.arguments = std::move(arguments);
+    plan.environment = std::move(environment);
+    plan.identity = std::move(identity);
+    plan.new_mounts = new_mounts;
+    plan.restored_signals = std::move(restored_signals);
     plan.prepare();
     auto [go_read, go_write] = make_pipe();
     auto [status_read, status_write] = make_pipe();

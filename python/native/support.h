@@ -69,8 +69,7 @@ inline void clear_eventfd(const Fd &fd) {
 }
 
 // A thread that never takes a signal: they belong to Python's main thread.
-template <typename Body>
-std::thread start_quiet_thread(Body body) {
+template <typename Body> std::thread start_quiet_thread(Body body) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -87,6 +86,15 @@ inline uint64_t clock_ns(clockid_t clock) {
     return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
+// A path or name as Python names files: bytes that are no UTF-8 survive the round trip.
+inline pybind11::object file_text(const std::string &text) {
+    PyObject *value =
+        PyUnicode_DecodeFSDefaultAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+    if (!value)
+        throw pybind11::error_already_set();
+    return pybind11::reinterpret_steal<pybind11::object>(value);
+}
+
 // The part of a path behind its last slash, without the mark that the kernel
 // appends to the name of a deleted file.
 inline std::string plain_basename(const std::string &path) {
@@ -98,8 +106,7 @@ inline std::string plain_basename(const std::string &path) {
     return name;
 }
 
-template <typename Prefixes>
-bool has_prefix(const std::string &name, const Prefixes &prefixes) {
+template <typename Prefixes> bool has_prefix(const std::string &name, const Prefixes &prefixes) {
     for (const auto &prefix : prefixes)
         if (name.compare(0, prefix.size(), prefix) == 0)
             return true;

@@ -35,10 +35,10 @@ std::string demangled(const std::string &name) {
     return text ? std::string(text.get()) : name;
 }
 
+using Place = std::optional<std::pair<std::string, uint64_t>>;
+
 class SymbolTable {
   public:
-    using Place = std::optional<std::pair<std::string, uint64_t>>;
-
     explicit SymbolTable(int fd) : file_(fd) {}
 
     Place lookup(uint64_t file_offset) {
@@ -120,18 +120,45 @@ class SymbolTable {
     bool loaded_ = false, complete_ = true;
 };
 
+// The names in a hostile file need not be text.
+py::object name_text(const std::string &name) {
+    PyObject *text =
+        PyUnicode_DecodeUTF8(name.data(), static_cast<Py_ssize_t>(name.size()), "replace");
+    if (!text)
+        throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(text);
+}
+
+py::object place_tuple(const Place &place) {
+    if (!place)
+        return py::none();
+    return py::make_tuple(name_text(place->first), place->second);
+}
+
+template <Place (SymbolTable::*find)(uint64_t)>
+py::object find_place(SymbolTable &table, uint64_t where) {
+    Place place;
+    {
+        py::gil_scoped_release released;
+        place = (table.*find)(where);
+    }
+    return place_tuple(place);
+}
+
 } // namespace
 } // namespace igsdk
 
 void register_symbols(py::module_ &m) {
-    using igsdk::SymbolTable;
-    using Released = py::call_guard<py::gil_scoped_release>;
+    using igsdk::SymbolTable, igsdk::find_place;
     py::class_<SymbolTable>(m, "SymbolTable")
         .def(py::init<int>(), py::arg("fd"))
-        .def("lookup", &SymbolTable::lookup, py::arg("file_offset"), Released())
-        .def("lookup_address", &SymbolTable::lookup_address, py::arg("address"), Released())
+        .def("lookup", &find_place<&SymbolTable::lookup>, py::arg("file_offset"))
+        .def("lookup_address", &find_place<&SymbolTable::lookup_address>, py::arg("address"))
         .def_property_readonly("build_id", &SymbolTable::build_id)
         .def_property_readonly("complete", &SymbolTable::complete)
         .def("__len__", &SymbolTable::size);
-    m.def("demangle", &igsdk::demangled, py::arg("name"));
+    m.def(
+        "demangle",
+        [](const std::string &name) { return igsdk::name_text(igsdk::demangled(name)); },
+        py::arg("name"));
 }
