@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
-import random
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from igsdk.ledger import Ledger, ProcessInfo, Stack, marker
 from igsdk.ledger.columns import HEAP, PROCESSES
 from igsdk.ledger.groups import codes, group
+
+if TYPE_CHECKING:
+    import random
 
 BOOT, EPOCH = 7, 100
 
@@ -98,9 +102,7 @@ def test_the_caller_may_reuse_its_buffers():
     assert total(ledger, "alloc_bytes") == 10
 
 
-@pytest.mark.parametrize(
-    ("prefer", "expected"), [(None, 10), (200, 20), (100, 10), (999, 10)]
-)
+@pytest.mark.parametrize(("prefer", "expected"), [(None, 10), (200, 20), (100, 10), (999, 10)])
 def test_two_epochs_on_one_boot_are_counted_once(prefer: int | None, expected: int):
     ledger = Ledger(prefer_epoch=prefer)
     ledger.update_heap(heap(alloc(20, epoch=200), alloc(10, epoch=100)))

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import sys
-from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from igsdk.ledger import Ledger
 from igsdk.ledger.columns import HEAP, PROCESSES
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 
 def batch(rows: int, calls: int = 1) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ float64 and lose bytes above 2^53.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -67,7 +67,8 @@ class Groups:
     def last(self) -> Column:
         """The last row of each group."""
         ends = np.append(self.starts[1:], len(self.order))
-        return self.order[ends - 1]
+        last: Column = self.order[ends - 1]
+        return last
 
     @property
     def inverse(self) -> Column:
@@ -82,7 +83,7 @@ class Groups:
         """The column added up by group, in the column's own integer type."""
         if not len(self.starts):
             return column[:0]
-        return cast("Column", np.add.reduceat(column[self.order], self.starts))
+        return np.add.reduceat(column[self.order], self.starts)
 
 
 def group(columns: Sequence[Column], rows: int, then: Sequence[Column] = ()) -> Groups:

@@ -89,7 +89,8 @@ class Metadata:
 
     def to_json(self) -> dict[str, Any]:
         """The metadata as a JSON object; fields that say nothing are left out."""
-        return {name: value for name, value in asdict(self).items() if value or value is False}
+        empty = asdict(Metadata())
+        return {name: value for name, value in asdict(self).items() if value != empty[name]}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Metadata:
