@@ -159,7 +159,7 @@ Program::Variable Program::variable(const char *section, const std::string &name
     const btf_type *data = id > 0 ? btf__type_by_id(types, static_cast<uint32_t>(id)) : nullptr;
     const bpf_map *map = bpf_object__find_map_by_name(object_, section);
     if (!data || !map)
-        return {nullptr, 0};
+        return {nullptr, 0, 0};
     size_t bytes;
     // const only in older versions of libbpf
     const void *start = bpf_map__initial_value(const_cast<bpf_map *>(map), &bytes);
@@ -168,9 +168,9 @@ Program::Variable Program::variable(const char *section, const std::string &name
     for (int i = 0; base && i < btf_vlen(data); i++, entry++) {
         const btf_type *type = btf__type_by_id(types, entry->type);
         if (name == btf__name_by_offset(types, type->name_off))
-            return {base + entry->offset, entry->size};
+            return {base + entry->offset, entry->offset, entry->size};
     }
-    return {nullptr, 0};
+    return {nullptr, 0, 0};
 }
 
 void Program::apply(const Settings &settings, const Texts &texts) {
@@ -274,14 +274,21 @@ int Program::map_fd(const char *name) const {
     return bpf_object__find_map_fd_by_name(object_, name);
 }
 
+// A global variable's present value; what libbpf holds is the initial one.
 uint64_t Program::global(const char *name) const {
-    Variable found = variable(".bss", name);
-    if (!found.address)
-        found = variable(".data", name);
-    uint64_t value = 0;
-    if (found.address)
-        memcpy(&value, found.address, std::min(found.size, sizeof(value)));
-    return value;
+    for (const char *section : {".bss", ".data"}) {
+        Variable found = variable(section, name);
+        if (!found.address)
+            continue;
+        const bpf_map *map = bpf_object__find_map_by_name(object_, section);
+        std::string values(bpf_map__value_size(map), '\0');
+        uint32_t zero = 0;
+        uint64_t value = 0;
+        if (bpf_map_lookup_elem(bpf_map__fd(map), &zero, values.data()) == 0)
+            memcpy(&value, values.data() + found.offset, std::min(found.size, sizeof(value)));
+        return value;
+    }
+    return 0;
 }
 
 // Runs the task_vma iterator over one process.

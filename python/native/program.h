@@ -82,7 +82,8 @@ class Program {
 
   private:
     struct Variable {
-        void *address;
+        void *address; // of the initial value
+        size_t offset;
         size_t size;
     };
 
