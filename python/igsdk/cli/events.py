@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``igsdk events``: what happens, as it happens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from igsdk.cli import output
+from igsdk.cli.options import Duration, run_settings, selection
+
+if TYPE_CHECKING:
+    from igsdk._events import Event
+    from igsdk._run import Run
+    from igsdk.cli.ending import Ending
+    from igsdk.cli.signals import Signals
+
+# How long an idle stream may keep us from seeing ctrl-C or the command's end, in seconds.
+_IDLE = 0.1
+
+
+@click.command(
+    short_help="Print failed allocations, or all events, as they happen.",
+    context_settings={"allow_interspersed_args": False},
+)
+@click.option("--all", "everything", is_flag=True, help="Allocations and frees too.")
+@click.option("--duration", type=Duration(), metavar="S", help="Stop after 30, 30s, 5m or 2h.")
+@selection
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def events(
+    everything: bool, target: str, duration: float | None, as_json: bool, **options: Any
+) -> Ending:
+    """Prints failed allocations as they happen, one a line.
+
+    \b
+        igsdk events
+        igsdk events --all --json --pid 4711 | jq .bytes
+
+    With CMD the lines go to standard error, since standard output is CMD's.
+    """
+    from igsdk.cli.tracing import trace
+
+    settings = {**run_settings(options), "events": "all" if everything else "failures"}
+
+    def work(run: Run, signals: Signals) -> None:
+        _stream(run, signals, duration, as_json)
+        run.stop()
+        _emit_rest(run, as_json)
+        _say_losses(run)
+
+    return trace(target, settings, work)
+
+
+def _stream(run: Run, signals: Signals, duration: float | None, as_json: bool) -> None:
+    """Prints until it is over."""
+    from igsdk.cli.tracing import Watch
+
+    watch = Watch(run.command, signals, duration)
+    while not watch.over():
+        watch.pass_on()
+        for event in run.events(timeout=_IDLE):
+            _emit(run, event, as_json)
+            if watch.over():
+                break
+
+
+def _emit_rest(run: Run, as_json: bool) -> None:
+    for event in run.events(timeout=0):
+        _emit(run, event, as_json)
+
+
+def _emit(run: Run, event: Event, as_json: bool) -> None:
+    with_command = run.command is not None
+    if as_json:
+        from igsdk._events import event_record
+
+        output.put_json(event_record(event), error=with_command)
+    else:
+        output.put(str(event), error=with_command)
+
+
+def _say_losses(run: Run) -> None:
+    lost = {cause: count for cause, count in run.losses().items() if count}
+    if lost:
+        output.say("lost: " + ", ".join(f"{cause} {count}" for cause, count in lost.items()))
+    for note in run.notes():
+        output.say(note)

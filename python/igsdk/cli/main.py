@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs, and the one place where errors become a line and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from igsdk._errors import IgsdkError, UsageError
+from igsdk._version import __version__
+from igsdk.cli import output
+from igsdk.cli.ending import leave
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from igsdk.cli.ending import Ending
+
+_VERBS = ("record", "report", "events", "doctor")
+_INTERRUPTED = 128 + signal.SIGINT
+
+_EXIT_CODES = """\b
+Exit codes:
+    0  done
+    1  a mistake in igsdk itself; please report it
+    2  an option or argument makes no sense
+    3  not root, or a capability is missing
+    4  the kernel lacks something
+    5  the native extension or the BPF object is not installed
+    6  a libcuda that cannot be traced
+    7  a profile that cannot be read
+    8  an output that cannot be written
+    9  a target that cannot be reached
+  130  ended by ctrl-C before there was anything to write
+\b
+With `-- CMD`, igsdk ends as CMD ended, with its code or by its signal. Only
+what went wrong before its start has codes of its own:
+  125  igsdk could not start it
+  126  it is there and cannot be executed
+  127  there is no such command
+"""
+
+
+class Verbs(click.Group):
+    """Verbs by name; each one's module is imported when it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(_VERBS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        cmd_name: str,
+    ) -> click.Command | None:
+        if cmd_name not in _VERBS:
+            return None
+        module = importlib.import_module(f"igsdk.cli.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+
+@click.group(
+    cls=Verbs,
+    epilog=_EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, message="igsdk %(version)s")
+def igsdk() -> None:
+    """Shows which line of Python or C++ holds the memory of your GPU.
+
+    Results go to standard output, everything else to standard error. With `-- CMD`
+    standard output belongs to CMD.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line and ends this process; the entry point of `igsdk`."""
+    output.prepare()
+    leave(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> Ending:
+    """Runs one verb.
+
+    Returns:
+        How to end: an exit code, or how the user's command ended.
+    """
+    try:
+        ending = _invoke(arguments)
+        output.flush()
+    except output.OutputClosed:
+        return 0
+    except (KeyboardInterrupt, click.Abort):
+        return _INTERRUPTED
+    except click.ClickException as error:
+        return _complain(error)
+    except IgsdkError as error:
+        output.complain(error)
+        return error.exit_code
+    except Exception as error:
+        return report_mistake(error)
+    return ending
+
+
+def _invoke(arguments: Sequence[str] | None) -> Ending:
+    try:
+        ending: Any = igsdk.main(arguments, prog_name="igsdk", standalone_mode=False)
+    except SystemExit as error:
+        # click ends so for a pipe that nobody reads, and for shell completion
+        return error.code if isinstance(error.code, int) else 0
+    return 0 if ending is None else ending
+
+
+def _complain(error: click.ClickException) -> int:
+    """click's own message, with the usage line where it has one."""
+    context = getattr(error, "ctx", None)
+    if isinstance(error, click.NoSuchOption | click.BadParameter | click.UsageError) and context:
+        output.say(f"{context.get_usage()}\n", prefix="")
+        output.complain(UsageError(error.format_message(), f"See `{context.command_path} --help`."))
+    else:
+        output.say(error.format_message())
+    return error.exit_code
+
+
+def report_mistake(error: Exception) -> int:
+    """One line for what nobody foresaw; the traceback only when it is asked for."""
+    if os.environ.get("IGSDK_TRACEBACK") == "1":
+        import traceback
+
+        output.say("".join(traceback.format_exception(error)), prefix="")
+    name, text = type(error).__name__, " ".join(str(error).split())
+    output.say(
+        f"This is a mistake in igsdk: {name}{': ' if text else ''}{text}. "
+        "Please report it, with what IGSDK_TRACEBACK=1 shows."
+    )
+    return IgsdkError.exit_code
