@@ -8,7 +8,7 @@ here: they travel as column batches (see :mod:`igsdk.ledger`).
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from igsdk._units import format_bytes, format_duration
@@ -246,6 +246,12 @@ def frame_record(frame: Frame) -> dict[str, Any]:
         "build_id": frame.build_id,
         "kind": frame.kind,
     }
+
+
+def frame_of(record: dict[str, Any]) -> Frame:
+    """The frame of a JSON object; what a later version added is passed over."""
+    names = {item.name for item in fields(Frame)}
+    return Frame(**{"function": "", **{k: v for k, v in record.items() if k in names}})
 
 
 @dataclass(frozen=True, slots=True)

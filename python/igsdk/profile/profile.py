@@ -12,6 +12,7 @@ import numpy as np
 from igsdk._errors import UsageError
 from igsdk._events import Frame, marker
 from igsdk._units import format_bytes, plural
+from igsdk.profile.driver import without_driver
 from igsdk.profile.metadata import Metadata, ProcessRow, merged, noted
 from igsdk.profile.names import ALLOCATED, DEFAULT_VALUE, HOSTS, LABELS, VALUES
 from igsdk.profile.stacks import Stacks
@@ -139,6 +140,17 @@ class Profile:
     def peak(self) -> Profile:
         """The same profile, shown by what was in use at the peak."""
         return Profile(self._table, self.metadata, "peak_space")
+
+    def of_stack(self, frames: Sequence[Frame]) -> Profile:
+        """The rows that stand under exactly these frames (leaf first)."""
+        return self._with(self._table.of_stack(frames), self.metadata)
+
+    def without_driver(self) -> Profile:
+        """The same without libcuda's and libcudart's own frames at the leaf.
+
+        Self is then what a function asked the driver for, not the driver's own.
+        """
+        return self._with(without_driver(self._table), self.metadata)
 
     def total(self, value: str | None = None, host: str | None = None) -> int:
         """A value added up over one host class, or over all that the processes allocated.

@@ -51,6 +51,14 @@ class Stacks:
         members: list[int] = self.members[self.offsets[stack] : self.offsets[stack + 1]].tolist()
         return members
 
+    def equal_to(self, frames: Column) -> Column:
+        """Per stack, whether it is made of exactly these frame numbers."""
+        same: Column = self.lengths == len(frames)
+        starts = self.offsets[:-1][same]
+        members = self.members[starts[:, None] + np.arange(len(frames))]
+        same[same] = (members == frames).all(axis=1)
+        return same
+
     def renumbered(self, frames: Column) -> Stacks:
         """The same stacks over another numbering: ``frames[old] = new``."""
         return Stacks(self.offsets, frames[self.members])

@@ -54,6 +54,13 @@ class Table:
         labels = {name: column[rows] for name, column in self.labels.items()}
         return replace(self, labels=labels, stack=self.stack[rows], values=self.values[rows])
 
+    def of_stack(self, frames: Sequence[Frame]) -> Table:
+        """The rows that stand under exactly these frames."""
+        numbers = {frame: number for number, frame in enumerate(self.frames)}
+        wanted = np.array([numbers.get(frame, -1) for frame in frames], dtype=np.int64)
+        same = self.stacks.equal_to(wanted)
+        return self.taken(np.flatnonzero(same[self.stack]))
+
     def grouped(self) -> Table:
         """Rows with the same stack and labels added up; rows of nothing but zeros dropped."""
         groups = group(self.keys, len(self))

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of a profile, as text for people and as a record for scripts."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from igsdk._events import frame_record
+from igsdk._units import format_bytes, format_duration, plural
+from igsdk.profile.names import HOSTS, VALUES
+from igsdk.views.failures import failure_lines
+from igsdk.views.holders import function_lines, shown_value, stack_lines
+from igsdk.views.losses import bytes_exact, loss_sentences, note_sentences
+from igsdk.views.text import cut_end, fitted_width, sentence, table
+
+if TYPE_CHECKING:
+    from igsdk.profile import Metadata, ProcessRow, Profile
+
+_PEAKS = {
+    "exact": "the peak is exact",
+    "inexact": "the peak may have been higher, some events were lost",
+    "interval": "the peak is the highest of the intervals' ends",
+    "summed": "the peak is a sum of peaks at different moments",
+}
+_APART = ("registered", "imported")
+
+
+def report_text(profile: Profile, top: int = 10, width: int | None = None) -> str:
+    """The report, without colour, every line at most ``width`` columns (80 to 200).
+
+    Args:
+        top: how many functions, and how many stacks.
+        width: of the terminal; 100 where nobody knows it.
+    """
+    columns = fitted_width(width)
+    metadata = profile.metadata
+    sections = [
+        _headline(profile, columns),
+        _process_lines(metadata, columns),
+        _kind_lines(profile, columns),
+        _apart_lines(profile, columns),
+        function_lines(profile, top, columns),
+        stack_lines(profile, top, columns),
+        *(stack_lines(profile, min(top, 3), columns, host) for host in _APART),
+        failure_lines(profile, columns),
+        _loss_lines(metadata, columns),
+        _note_lines(metadata, columns),
+        _attached_lines(metadata, columns),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def _headline(profile: Profile, width: int) -> list[str]:
+    metadata = profile.metadata
+    traced = metadata.command or metadata.selection or "all processes"
+    parts = [traced, plural(len(metadata.processes), "process")]
+    if metadata.target:
+        parts.append(f"on {metadata.target}")
+    if metadata.duration_ns:
+        parts.append(f"for {format_duration(metadata.duration_ns)}")
+    if metadata.time_ns:
+        start = datetime.fromtimestamp(metadata.time_ns // 10**9, timezone.utc)
+        parts.append(f"from {start:%Y-%m-%d %H:%M:%S} UTC")
+    if metadata.driver:
+        parts.append({"real": "real GPU", "simulated": "SIMULATED driver"}[metadata.driver])
+    lines = sentence(f"Traced: {', '.join(parts)}.", width, "")
+    return lines + sentence(f"Exact: {_exactness(metadata)}.", width, "")
+
+
+def _exactness(metadata: Metadata) -> str:
+    late = any(row.before_us or row.late_ns for row in metadata.processes)
+    if not bytes_exact(metadata):
+        counts = "byte counts are not complete (see losses)"
+    elif late:
+        counts = "bytes are exact from the moment the probes were there (see losses)"
+    else:
+        counts = "bytes are exact"
+    peak = _PEAKS.get(metadata.peak)
+    return f"{counts}; {peak}" if peak else counts
+
+
+def _process_lines(metadata: Metadata, width: int) -> list[str]:
+    """Device memory by process; what lies elsewhere stands in the table of kinds."""
+    if not metadata.processes:
+        return []
+    states = {row.state for row in metadata.processes}
+    held = {"live": "in use", "ended": "held at exit"}
+    header = held[states.pop()] if len(states) == 1 else "in use or held"
+    headers = ["pid", "<state", header, "peak", "allocated", "freed", "failed calls", "<command"]
+    lines = table(headers, map(_process_cells, metadata.processes), width, cut_end)
+    return ["Processes (memory of devices)", *lines]
+
+
+def _process_cells(row: ProcessRow) -> list[str]:
+    figures = [row.own("in_use"), row.peak, row.own("allocated"), row.own("freed")]
+    return [
+        str(row.pid),
+        row.state,
+        *map(format_bytes, figures),
+        str(row.failed_calls()),
+        row.command or row.process,
+    ]
+
+
+def _kind_lines(profile: Profile, width: int) -> list[str]:
+    rows = _by_kind(profile, [host for host in (*HOSTS, "") if host not in _APART])
+    if not rows:
+        return []
+    headers = ["<kind", "<device", "in use", "blocks", "at peak", "allocated", "failed", "<where"]
+    where = {"own": "device", "pinned": "host", "managed": "moves between them"}
+    cells = [[*_kind_cells(row), where.get(row["host"], "")] for row in rows]
+    return ["By kind and device", *table(headers, cells, width)]
+
+
+def _kind_cells(row: dict[str, Any]) -> list[str]:
+    return [
+        row["kind"] or "?",
+        row["device"] or "?",
+        format_bytes(row["inuse_space"]),
+        f"{row['inuse_objects']:,}",
+        format_bytes(row["peak_space"]),
+        format_bytes(row["alloc_space"]),
+        f"{row['failed_objects']:,}",
+    ]
+
+
+def _apart_lines(profile: Profile, width: int) -> list[str]:
+    rows = _by_kind(profile, list(_APART))
+    if not rows:
+        return []
+    headers = ["<kind", "<device", "in use", "blocks", "at peak", "total", "failed", "<what it is"]
+    what = {
+        "registered": "host memory that existed before",
+        "imported": "another process's memory",
+    }
+    cells = [[*_kind_cells(row), what[row["host"]]] for row in rows]
+    title = "Not allocated by these processes, and in no sum of this report"
+    return [title, *table(headers, cells, width)]
+
+
+def _by_kind(profile: Profile, hosts: list[str]) -> list[dict[str, Any]]:
+    rows = [row for row in profile.group(["kind", "device"]).samples() if row["host"] in hosts]
+    return sorted(
+        rows, key=lambda r: (-r["inuse_space"], -r["alloc_space"], r["kind"], r["device"])
+    )
+
+
+def _loss_lines(metadata: Metadata, width: int) -> list[str]:
+    sentences = loss_sentences(metadata)
+    if not sentences:
+        return ["Losses: none"]
+    return ["Losses", *(line for text in sentences for line in sentence(text, width))]
+
+
+def _note_lines(metadata: Metadata, width: int) -> list[str]:
+    sentences = note_sentences(metadata)
+    lines = [line for text in sentences for line in sentence(text, width)]
+    return ["Notes", *lines] if lines else []
+
+
+def _attached_lines(metadata: Metadata, width: int) -> list[str]:
+    lines: list[str] = []
+    for library in metadata.attached:
+        jumps = sum(site.on == "jump" for site in library.sites)
+        count, known = len(library.sites), len(library.sites) + len(library.missing)
+        text = f"{library.path}: {count} of {known} symbols by {library.how}, "
+        text += f"{jumps} on the jump, {count - jumps} on the entry"
+        if library.late_ns:
+            text += f", {format_duration(library.late_ns)} after it was mapped"
+        if library.missing:
+            text += f"; it lacks {', '.join(library.missing)}"
+        lines += sentence(text, width)
+    return ["Attached", *lines] if lines else []
+
+
+def report_record(profile: Profile, top: int = 10) -> dict[str, Any]:
+    """The same as a JSON object: exact integers, stable keys.
+
+    ``totals`` are by value and host class; ``functions`` and ``stacks`` by ``value``.
+    """
+    value = shown_value(profile)
+    bare = profile.without_driver()
+    metadata = profile.metadata
+    return {
+        "metadata": metadata.to_json(),
+        "value": value,
+        "bytes_exact": bytes_exact(metadata),
+        "totals": {name: profile.totals(name) for name in VALUES},
+        "kinds": [_without_stack(row) for row in profile.group(["kind", "device"]).samples()],
+        "functions": [
+            {"function": r.name, "file": r.file, "self": r.self, "total": r.total}
+            for r in bare.top(top, value)
+        ],
+        "stacks": [
+            {"self": r.self, "frames": [frame_record(frame) for frame in r.frames]}
+            for r in profile.top(top, value, "stack")
+        ],
+        "losses": loss_sentences(metadata),
+        "notes": note_sentences(metadata),
+    }
+
+
+def _without_stack(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("kind", "device", "host", *VALUES)
+    return {name: row[name] for name in names}
