@@ -8,7 +8,7 @@ made on first use.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -115,6 +115,9 @@ LOSSES = (
     "unmap_partial",
 )
 
+EVENTS = {"none": 0, "failures": 1, "all": 2}
+PID_TRACKED, PID_LATE = 1, 2
+CAPTURE_FAILED = 1 << 5
 RECORD_ALLOC, RECORD_FREE, RECORD_FAILURE, RECORD_CONTEXT_END, RECORD_PROCESS_END = range(1, 6)
 NO_INDEX = 0xFFFFFFFF
 USAGE_ENDED = 1 << 63
@@ -212,10 +215,29 @@ LAYOUTS: dict[str, list[tuple[str, str]]] = {
         ("error", "<i4"),
         ("pad", "<u4"),
     ],
+    "mapping": [
+        ("start", "<u8"),
+        ("end", "<u8"),
+        ("offset", "<u8"),
+        ("inode", "<u8"),
+        ("device", "<u4"),
+        ("pid", "<u4"),
+    ],
+    # the reader's own, native/replay.h
+    "held": [("account", "<u4"), ("generation", "<u4"), ("bytes", "<u8"), ("calls", "<u8")],
+    "group_peak": [
+        ("process", "<u8"),
+        ("in_use", "<u8"),
+        ("peak", "<u8"),
+        ("kind", "u1"),
+        ("host", "u1"),
+        ("device", "<i2"),
+        ("pad", "<u4"),
+    ],
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def dtype(name: str) -> np.dtype[Any]:
     """The numpy dtype of one structure of ``bpf/abi.h``, by its name without prefix."""
     import numpy as np

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ._errors import TargetUnavailable, UsageError
 
 if TYPE_CHECKING:
-    from .runtime.local import LocalRuntime
+    from ._run import LocalRuntime
 
 _LATER = ("unix", "tcp", "k8s")
 
@@ -32,6 +32,6 @@ def connect(target: str = "local:") -> LocalRuntime:
         )
     if scheme != "local" or not colon or rest:
         raise UsageError(f"{target!r} is not a target.", "Use local:, which is this machine.")
-    from .runtime.local import LocalRuntime
+    from ._run import LocalRuntime
 
     return LocalRuntime()

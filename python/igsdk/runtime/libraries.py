@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .._native import Mapping as Seen
 
 PREFIX = "libcuda.so"
+# What our simulated driver exports and no real one does.
+_SIMULATION = "simcudaTeardown"
 # Of each library: how many of the processes that had it before its probes are named.
 _MAX_EARLIER = 4096
 _MAX_KEYS = 4096
@@ -69,6 +71,7 @@ class Library:
     fd: int
     sites: tuple[Site, ...]
     missing: tuple[str, ...]
+    simulated: bool = False
     handle: int = -1
     attached_ns: int = 0
     earlier: dict[int, int | None] = field(default_factory=dict)
@@ -356,7 +359,8 @@ def read_library(fd: int, path: str, device: int = 0, inode: int = 0) -> Library
             "Check that it is a driver library and no stub of another name.",
         )
     missing = tuple(sorted(set(wanted) - {symbol for symbol, *_ in found}))
-    return Library(path, device, inode, info.build_id, fd, sites, missing)
+    simulated = bool(elf_functions(fd, [_SIMULATION]))
+    return Library(path, device, inode, info.build_id, fd, sites, missing, simulated)
 
 
 def _sites(

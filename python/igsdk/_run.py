@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of the CUDA memory gadget on this machine: what users hold in their hands."""
+
+from __future__ import annotations
+
+import platform
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from . import _abi
+from ._errors import UsageError
+from ._events import AttachedLibrary, Event, ProcessInfo, Site
+from ._results import result_name
+from .runtime.processes import ProcessTable
+from .runtime.session import Options, Selection, Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+
+    from .ledger import Ledger
+    from .profile import Profile
+    from .profile.metadata import Metadata
+    from .runtime.launch import Command
+    from .runtime.libraries import Library
+    from .runtime.session import Reading
+
+_RECORDS: dict[int, Any] = {
+    _abi.RECORD_ALLOC: "alloc",
+    _abi.RECORD_FREE: "free",
+    _abi.RECORD_FAILURE: "failure",
+}
+
+
+class LocalRuntime:
+    """This machine's kernel, in this process. Needs root; see ``igsdk doctor``."""
+
+    target = "local:"
+
+    def __init__(self) -> None:
+        from .runtime import kernel
+
+        kernel.require()
+
+    def __enter__(self) -> LocalRuntime:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def profile_cuda_memory(
+        self,
+        *,
+        argv: Sequence[str] | None = None,
+        user: str | None = None,
+        pid: int | Sequence[int] | None = None,
+        command: str | None = None,
+        mount_ns: int | None = None,
+        events: str = "failures",
+        stacks: bool = True,
+        live_entries: int | None = None,
+        settings: dict[str, int] | None = None,
+    ) -> Run:
+        """Makes a run, to be used as a context manager; nothing happens before it is entered.
+
+        Args:
+            argv: a command to start and trace with its descendants, from its first
+                allocation on.
+            user: whom to run the command as; under sudo the caller, else us.
+            pid: one or several processes that run already.
+            command: only processes of this name (15 bytes, as the kernel keeps it).
+            mount_ns: only processes in this mount namespace (inode number).
+            events: which of them :meth:`Run.events` gives: "all", "failures" or "none".
+            stacks: whether to take stacks.
+            live_entries: how many live allocations can be told apart (default 262,144,
+                about 112 bytes of kernel memory each).
+            settings: other numbers of the program, for tests and benchmarks.
+
+        Raises:
+            UsageError: ``events`` is none of its words, or no limit is a positive number.
+        """
+        if events not in _abi.EVENTS:
+            raise UsageError(f"{events!r} is no choice of events.", "Use all, failures or none.")
+        if live_entries is not None and live_entries < 1:
+            raise UsageError("The table of live allocations can't be empty.", "Use 1 or more.")
+        pids = (pid,) if isinstance(pid, int) else tuple(pid or ())
+        selection = Selection(tuple(argv or ()), user, pids, command, mount_ns)
+        options = Options(
+            keep=events, stacks=stacks, live_entries=live_entries, settings=settings or {}
+        )
+        return Run(selection, options)
+
+
+class Run:
+    """One run: from ``with`` to its end, and what is known of it afterwards."""
+
+    def __init__(self, selection: Selection, options: Options) -> None:
+        self._selection = selection
+        self._session = Session(selection, options)
+        self._table = ProcessTable(platform.node())
+        self._rows: tuple[Any, Any] | None = None  # accounts and processes, for events
+
+    def __enter__(self) -> Run:
+        self._session.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def command(self) -> Command | None:
+        """The command that was started, None where none was asked for."""
+        return self._session.command
+
+    @property
+    def attached(self) -> list[AttachedLibrary]:
+        """Every libcuda file with probes, and where they sit."""
+        mode = self._session.tracer.mode
+        return [_attached(library, mode) for library in self._session.libraries.attached]
+
+    @property
+    def detaching(self) -> bool:
+        """Whether the kernel is still removing probes after :meth:`stop`."""
+        return self._session.detaching
+
+    def stop(self) -> None:
+        """Ends tracing and keeps what was collected. A second call does nothing."""
+        self._session.stop()
+
+    def close(self) -> None:
+        """Gives the kernel's and our memory back; waits for the last probe to be removed."""
+        self._session.close()
+
+    def events(self, timeout: float | None = None) -> Iterator[Event]:
+        """Events as they come, until the run is stopped.
+
+        Args:
+            timeout: end after so many seconds without an event.
+        """
+        while True:
+            batch = self._session.take_events(timeout)
+            for row in batch:
+                event = self._event(row)
+                if event is not None:
+                    yield event
+            if len(batch) == 0:
+                return
+
+    def processes(self) -> list[ProcessInfo]:
+        """Every process that called the driver, those that have ended included."""
+        return self._infos(self._session.reading().rows.processes)
+
+    def losses(self) -> dict[str, int]:
+        """What was not seen or not booked, by cause; all zero on a good day."""
+        return self._session.reading().losses
+
+    def notes(self) -> list[str]:
+        """What a reader should know of this run, in sentences."""
+        return [*self._session.notes, *_attach_notes(self._session)]
+
+    def profile(self) -> Profile:
+        """Everything booked so far; in use now is what it shows first."""
+        from .profile import Profile
+
+        reading = self._session.reading()
+        ledger = self._ledger(reading, _held(reading.peak["held"]))
+        return Profile.from_ledger(ledger, self._metadata(reading))
+
+    def at(self, event: Event) -> Profile:
+        """What stood at the moment of a failure, as the peak values of a profile.
+
+        Raises:
+            UsageError: the event is not a failure, or one of too many to be kept.
+        """
+        from .profile import Profile
+
+        held = self._session.tracer.state_at(event.time_ns, event.tid)
+        if held is None:
+            raise UsageError(
+                "The state at this event was not kept.",
+                "Ask for one of the first 64 failures of a run that was not closed.",
+            )
+        reading = self._session.reading()
+        ledger = self._ledger(reading, _held(held))
+        profile = Profile.from_ledger(ledger, self._metadata(reading))
+        return profile.peak()
+
+    def _ledger(self, reading: Reading, held: Any) -> Ledger:
+        import numpy as np
+
+        from .ledger import Ledger
+        from .runtime.snapshot import HEAP_KEY, heap_batch, merge_rows, process_batch
+
+        stacks = self._session.stacks
+        where = (reading.boot, reading.epoch)
+        groups = np.frombuffer(reading.peak["groups"], _abi.dtype("group_peak"))
+        ledger = Ledger(prefer_epoch=reading.epoch)
+        batch = heap_batch(reading.rows, *where, held, stacks.id_of)
+        ledger.update_heap(merge_rows(batch, HEAP_KEY))
+        ledger.update_processes(process_batch(reading.rows, *where, groups))
+        ledger.update_process_info(self._infos(reading.rows.processes), reading.boot)
+        ledger.update_stacks(stacks.stacks.values())
+        ledger.update_losses(reading.losses, self.notes(), *where)
+        ledger.update_failures(self._session.failures(self._event))
+        return ledger
+
+    def _metadata(self, reading: Reading) -> Metadata:
+        from ._version import __version__
+        from .profile.metadata import Metadata
+
+        session = self._session
+        lost = reading.losses["events"] > 0
+        return Metadata(
+            version=__version__,
+            target="local:",
+            command=" ".join(self._selection.argv),
+            selection=self._selection.describe(),
+            driver=_driver(self.attached),
+            time_ns=session.began_wall_ns,
+            duration_ns=session.duration_ns,
+            boots=(reading.boot,),
+            peak="inexact" if lost else "exact" if session.options.events == "all" else "none",
+            peak_ns=int(reading.peak["time"]),
+            attached=tuple(self.attached),
+        )
+
+    def _infos(self, rows: Any) -> list[ProcessInfo]:
+        for pid, instance in self._session.take_seen():
+            self._table.see(pid, instance)
+        named = rows[(rows["generation"] % 2 == 1) & (rows["instance"] != 0)]
+        return [self._table.info(row, self._session.late_ns, _nvml_bytes) for row in named]
+
+    def _event(self, row: Any) -> Event | None:
+        """None for records that only the replay needs, and accounts that are gone."""
+        kind = _RECORDS.get(int(row["record"]))
+        account = self._account(int(row["account"]), int(row["generation"])) if kind else None
+        if kind is None or account is None:
+            return None
+        return Event(
+            type=kind,
+            time_ns=int(row["time"]),
+            process=self._owner(account),
+            tid=int(row["tid"]),
+            api=_abi.call_name(int(row["call"])),
+            kind=_abi.KINDS[int(account["kind"])],
+            device=int(account["device"]),
+            address=int(row["address"]),
+            bytes=int(row["bytes"]),
+            result=int(row["result"]),
+            result_name=result_name(int(row["result"])),
+            latency_ns=int(row["latency_ns"]),
+            in_use=int(row["in_use"]),
+            stack=self._session.stacks.stack_of(int(account["process"]), int(account["stack"])),
+            boot=self._session.tracer.boot,
+        )
+
+    def _account(self, slot: int, generation: int) -> Any:
+        """The account's row; rows are read again only when a new one shows up."""
+        for fresh in (False, True):
+            if fresh or self._rows is None:
+                rows = self._session.reading().rows
+                self._rows = rows.accounts, rows.processes
+            accounts = self._rows[0]
+            if slot < len(accounts) and accounts[slot]["generation"] == generation:
+                return accounts[slot]
+        return None
+
+    def _owner(self, account: Any) -> ProcessInfo:
+        assert self._rows is not None
+        row = self._rows[1][int(account["slot"])]
+        return self._table.info(row, self._session.late_ns, _nvml_bytes)
+
+
+def _held(raw: bytes) -> Any:
+    import numpy as np
+
+    return np.frombuffer(raw, _abi.dtype("held"))
+
+
+def _attached(library: Library, mode: str) -> AttachedLibrary:
+    return AttachedLibrary(
+        path=library.path,
+        sites=tuple(
+            Site(site.symbol, site.offset, "jump" if site.how == "jump" else "entry")
+            for site in library.sites
+        ),
+        missing=library.missing,
+        build_id=library.build_id or None,
+        inode=f"{library.device:#x}:{library.inode}",
+        late_ns=max((library.late_ns(pid) or 0 for pid in library.earlier), default=0),
+        how=f"uprobe-{mode}",
+        simulated=library.simulated,
+    )
+
+
+def _driver(attached: list[AttachedLibrary]) -> Any:
+    if not attached:
+        return ""
+    return "simulated" if any(library.simulated for library in attached) else "real"
+
+
+def _nvml_bytes(pid: int) -> int | None:
+    """What NVML says that a process has, all devices together."""
+    from .runtime import nvml
+
+    with suppress(OSError):
+        used = nvml.used_bytes(pid)
+        known = [value for value in (used or {}).values() if value is not None]
+        return sum(known) if known else None
+    return None
+
+
+def _attach_notes(session: Session) -> list[str]:
+    notes = [f"{error}" for error in session.libraries.refused]
+    if not session.libraries.attached:
+        notes.append("No process opened a CUDA driver library (libcuda.so) during this run.")
+    earlier = {pid for library in session.libraries.attached for pid in library.earlier}
+    if earlier:
+        names = ", ".join(str(pid) for pid in sorted(earlier)[:10])
+        more = f" and {len(earlier) - 10} more" if len(earlier) > 10 else ""
+        notes.append(
+            f"Started after these processes had the driver mapped: {names}{more}. "
+            "What they allocated before is not in the figures."
+        )
+    return notes

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who the traced processes are: the kernel's rows, and what /proc adds while they live."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._events import ProcessInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CONTAINER_ID = re.compile(r"([0-9a-f]{64})")
+_MAX_KNOWN = 65536
+
+
+class ProcessTable:
+    """Process rows as :class:`ProcessInfo`, with the command lines seen in time."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._cmdlines: dict[int, str | None] = {}
+        self._containers: dict[int, str | None] = {}
+
+    def see(self, pid: int, instance: int) -> None:
+        """Reads what only /proc knows, once per instance and while it may still be there."""
+        if instance in self._cmdlines or len(self._cmdlines) >= _MAX_KNOWN:
+            return
+        self._cmdlines[instance] = _read_cmdline(pid)
+        self._containers[instance] = _read_container(pid)
+
+    def info(
+        self,
+        row: Any,
+        late_ns: Callable[[int], int],
+        nvml_bytes: Callable[[int], int | None],
+    ) -> ProcessInfo:
+        """One process row, dtype ``process``, as an object."""
+        instance = int(row["instance"])
+        pid = int(row["pid"])
+        if not row["ended"]:
+            self.see(pid, instance)
+        return ProcessInfo(
+            instance=instance,
+            pid=pid,
+            ns_pid=int(row["ns_pid"]),
+            start_ns=int(row["start_ns"]),
+            exec_id=int(row["exec_id"]),
+            comm=bytes(row["comm"]).decode("utf-8", "replace"),
+            cmdline=self._cmdlines.get(instance),
+            uid=int(row["uid"]),
+            gid=int(row["gid"]),
+            mntns_id=int(row["mntns_id"]),
+            cgroup_id=int(row["cgroup_id"]),
+            container=self._containers.get(instance),
+            node=self._node,
+            peak=int(row["peak"]),
+            unknown_frees=int(row["unknown_frees"]),
+            ended_ns=int(row["ended_at"]) if row["ended"] else None,
+            before_us=bool(row["late"]),
+            late_ns=late_ns(pid) if row["late"] else 0,
+            nvml_bytes=nvml_bytes(pid) if row["late"] and not row["ended"] else None,
+        )
+
+
+def _read_cmdline(pid: int) -> str | None:
+    with suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0")
+        return words.replace(b"\0", b" ").decode("utf-8", "replace") or None
+    return None
+
+
+def _read_container(pid: int) -> str | None:
+    """The container's id from the cgroup path, as all runtimes name it; None on the host."""
+    with suppress(OSError):
+        found = _CONTAINER_ID.search(Path(f"/proc/{pid}/cgroup").read_text("utf-8", "replace"))
+        return found[1] if found else None
+    return None

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run on this machine: program, libraries, command and the thread that serves them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import select
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from .. import _abi
+from .._errors import ExtensionMissing, KernelUnsupported
+from . import kernel
+from .libraries import PREFIX, Libraries, find_mapped
+from .mappings import Mappings
+from .stacks import StackResolver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .._events import Event
+    from .._native import Tracer
+    from .hold import Gate
+    from .launch import Command
+    from .snapshot import Rows
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_KEPT_FAILURES = 100
+_TICK = 0.2  # seconds between looks at what no descriptor tells
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which processes a run is about; everything where nothing is named.
+
+    Attributes:
+        argv: a command to start; it and its descendants are traced.
+        pids: processes that run already, and their later descendants.
+        command: only processes of this name (at most 15 bytes, as the kernel keeps it).
+        mount_ns: only processes in this mount namespace (inode number).
+    """
+
+    argv: tuple[str, ...] = ()
+    user: str | None = None
+    pids: tuple[int, ...] = ()
+    command: str | None = None
+    mount_ns: int | None = None
+
+    def describe(self) -> str:
+        """For the profile's header."""
+        parts = [f"pid {pid}" for pid in self.pids]
+        parts += [f"command {self.command}"] if self.command else []
+        parts += [f"mount namespace {self.mount_ns}"] if self.mount_ns else []
+        return ", ".join(parts)
+
+
+@dataclass
+class Options:
+    """How to trace: what events travel, which are kept, and the sizes of tables."""
+
+    events: str = "all"
+    keep: str = "failures"
+    stacks: bool = True
+    live_entries: int | None = None
+    settings: dict[str, int] = field(default_factory=dict)
+
+    def as_settings(self, selection: Selection) -> dict[str, int]:
+        """The numbers that the tracer writes into the program and its maps."""
+        settings = {
+            "events_mode": _abi.EVENTS[self.events],
+            "keep_events": _abi.EVENTS[self.keep],
+            "collect_ustack": int(self.stacks),
+            "filter_tracked": int(bool(selection.argv or selection.pids)),
+            "gadget_filter_by_mntns": int(selection.mount_ns is not None),
+        }
+        if self.live_entries is not None:
+            settings["live_max"] = self.live_entries
+        return settings | self.settings
+
+
+def load_tracer(options: Options, selection: Selection) -> Tracer:
+    """Loads the program for this machine.
+
+    Raises:
+        ExtensionMissing: the BPF object for this architecture is not in the package.
+        KernelUnsupported: the kernel refuses the program; says what it said.
+    """
+    from .._native import Tracer
+
+    name = f"local.{_ARCHITECTURES.get(platform.machine(), platform.machine())}.bpf.o"
+    source = files("igsdk").joinpath("_bpf", name)
+    if not source.is_file():
+        raise ExtensionMissing(
+            f"The package has no BPF object {name}.",
+            "Install a wheel for this architecture, or build from source with clang installed.",
+        )
+    texts = {"targ_comm": selection.command[:15]} if selection.command else {}
+    try:
+        return Tracer(source.read_bytes(), options.as_settings(selection), texts)
+    except OSError as error:
+        raise KernelUnsupported(
+            f"The kernel does not load the tracing program: {error.strerror}.",
+            "Run `igsdk doctor`; if it finds nothing, report what it prints.",
+        ) from error
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the tracer knew at one moment: rows, the peak (see Tracer.peak), losses by cause."""
+
+    rows: Rows
+    peak: dict[str, Any]
+    losses: dict[str, int]
+    boot: int
+    epoch: int
+
+
+class Session:
+    """A run from its start to its stop.
+
+    A thread of its own attaches to new libraries, lets held opens go on, and makes
+    names of stacks; everything else is asked for by the caller.
+    """
+
+    def __init__(self, selection: Selection, options: Options) -> None:
+        kernel.require()
+        self.selection = selection
+        self.options = options
+        self.command: Command | None = None
+        self.tracer: Tracer
+        self.libraries: Libraries
+        self.stacks: StackResolver
+        self.started_ns = self.stopped_ns = 0
+        self.began_wall_ns = 0
+        self.earlier_pids: set[int] = set()
+        self.notes: list[str] = []
+        self.seen: list[tuple[int, int]] = []  # (pid, instance) of processes with captures
+        self._gate: Gate | None = None
+        self._events = bytearray()
+        self._failures: deque[Any] = deque(maxlen=_KEPT_FAILURES)
+        self._condition = threading.Condition()
+        self._stopping = threading.Event()
+        self._wake = -1
+        self._final: Reading | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Attaches to all there is, then starts the command if there is one.
+
+        Raises:
+            StartFailed and its kinds: the command could not be started.
+            KernelUnsupported, ExtensionMissing: see :func:`load_tracer`.
+        """
+        self.began_wall_ns = time.time_ns()
+        self.tracer = load_tracer(self.options, self.selection)
+        try:
+            self._begin()
+        except BaseException:
+            self.stop()
+            self.close()
+            raise
+
+    def _begin(self) -> None:
+        from .._native import MapWatch
+
+        self._watch = MapWatch([PREFIX])
+        self.stacks = StackResolver(Mappings(self._watch))
+        self.libraries = Libraries(self.tracer.attach, self._real_files)
+        self._choose_processes()
+        self._prepare_command()
+        self._note_earlier()
+        self.libraries.scan()
+        self.started_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._thread = threading.Thread(target=self._serve, name="igsdk-session", daemon=True)
+        self._thread.start()
+        if self.command:
+            self.command.go()
+
+    def _choose_processes(self) -> None:
+        for pid in self.selection.pids:
+            self.tracer.set_pid(pid, _abi.PID_TRACKED)
+        if self.selection.mount_ns is not None:
+            self.tracer.keep_mount_namespace(self.selection.mount_ns)
+
+    def _prepare_command(self) -> None:
+        if not self.selection.argv:
+            return
+        from .hold import Gate
+        from .launch import Command
+
+        self.command = Command(self.selection.argv, self.selection.user)
+        pid = self.command.prepare()
+        self.tracer.set_pid(pid, _abi.PID_TRACKED)
+        self._gate = Gate(pid, self.libraries)
+
+    def _note_earlier(self) -> None:
+        """Tells the program who used CUDA before it could look."""
+        self.earlier_pids = {pid for pid, _ in find_mapped()}
+        for pid in self.earlier_pids:
+            tracked = _abi.PID_TRACKED if pid in self.selection.pids else 0
+            self.tracer.set_pid(pid, tracked | _abi.PID_LATE)
+
+    def _real_files(self, pid: int) -> Sequence[tuple[int, int, int, int]]:
+        """Asks the kernel for the files below any overlay; device numbers as stat has them."""
+        import numpy as np
+
+        with suppress(OSError):
+            rows = np.frombuffer(self.tracer.mappings(pid), _abi.dtype("mapping"))
+            return [
+                (
+                    int(row["start"]),
+                    int(row["end"]),
+                    _user_device(int(row["device"])),
+                    int(row["inode"]),
+                )
+                for row in rows
+            ]
+        return ()
+
+    def _serve(self) -> None:
+        poller = select.poll()
+        gate = self._gate
+        sources = [self._wake, self.tracer.fileno(), self._watch.fileno()]
+        for descriptor in [*sources, *([gate.fileno()] if gate else [])]:
+            poller.register(descriptor, select.POLLIN)
+        while not self._stopping.is_set():
+            poller.poll(_TICK * 1000)
+            self._serve_once()
+
+    def _serve_once(self) -> None:
+        # first what somebody waits for
+        if self._gate:
+            self._gate.serve()
+        for seen in self._watch.take_libraries():
+            self.libraries.admit_seen(seen)
+        self._take()
+
+    def _take(self) -> None:
+        """Names stacks first: an event must find its stack."""
+        events = self.tracer.take_events()
+        captures = self.tracer.take_captures()
+        with self._condition:
+            self.seen.extend(self.stacks.feed(captures))
+            if events:
+                self._events += events
+                self._keep_failures(events)
+                self._condition.notify_all()
+
+    def _keep_failures(self, events: bytes) -> None:
+        import numpy as np
+
+        rows = np.frombuffer(events, _abi.dtype("event"))
+        self._failures.extend(rows[rows["record"] == _abi.RECORD_FAILURE][-_KEPT_FAILURES:])
+
+    def take_events(self, timeout: float | None) -> Any:
+        """Waits for events; an array of dtype ``event``, empty at the end or after `timeout`."""
+        import numpy as np
+
+        with self._condition:
+            self._condition.wait_for(lambda: self._events or self._stopping.is_set(), timeout)
+            taken = bytes(self._events)
+            self._events.clear()
+        return np.frombuffer(taken, _abi.dtype("event"))
+
+    def settle(self) -> None:
+        """Takes in all that the kernel has handed up by now."""
+        self.tracer.flush()
+        self._take()
+
+    @property
+    def detaching(self) -> bool:
+        """Whether the kernel is still removing probes."""
+        return self.tracer.detaching
+
+    @property
+    def duration_ns(self) -> int:
+        """How long tracing has gone on, or went on, in ns."""
+        end = self.stopped_ns or time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        return end - self.started_ns
+
+    def take_seen(self) -> list[tuple[int, int]]:
+        """(pid, instance) of the processes whose stacks came since the last call."""
+        with self._condition:
+            seen, self.seen = self.seen, []
+        return seen
+
+    def late_ns(self, pid: int) -> int:
+        """How long a process had its library mapped before the probes came, as far as known."""
+        return max((library.late_ns(pid) or 0 for library in self.libraries.attached), default=0)
+
+    def failures(self, make: Callable[[Any], Event | None]) -> list[Event]:
+        """The failures of the run as events, those already taken included."""
+        with self._condition:
+            rows = list(self._failures)
+        return [event for event in map(make, rows) if event is not None]
+
+    def stop(self) -> None:
+        """Ends tracing; the kernel removes the probes in the background."""
+        if self._stopping.is_set():
+            return
+        self.stopped_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        if self._gate:
+            self._gate.close()
+        self.tracer.detach_all()
+        self._stopping.set()
+        if self._thread:
+            os.eventfd_write(self._wake, 1)
+            self._thread.join()
+            self.settle()
+            self._final = self._read()
+        with self._condition:
+            self._condition.notify_all()
+
+    def reading(self) -> Reading:
+        """All rows and the peak: now, or as they were when the run was stopped."""
+        if self._final:
+            return self._final
+        self.settle()
+        return self._read()
+
+    def _read(self) -> Reading:
+        from .snapshot import Rows
+
+        rows = Rows.take(self.tracer)
+        reader_events, reader_captures = self.tracer.reader_losses()
+        losses = dict(zip(_abi.LOSSES, self.tracer.losses(), strict=True))
+        losses["events"] += reader_events
+        losses["captures"] += reader_captures + self.stacks.lost
+        losses["mappings"] = self._watch.lost
+        losses["late_opens"] = self._gate.late if self._gate else 0
+        return Reading(rows, self.tracer.peak(), losses, self.tracer.boot, self.tracer.epoch)
+
+    def close(self) -> None:
+        """Gives everything back. Waits until the kernel has removed the last probe."""
+        self.stop()
+        self.tracer.close(True)
+        if self._thread is None:
+            return
+        self._watch.close()
+        self.stacks.close()
+        self.libraries.close()
+        os.close(self._wake)
+
+
+def _user_device(kernel_device: int) -> int:
+    """The kernel keeps 20 bits of minor number below the major one."""
+    return os.makedev(kernel_device >> 20, kernel_device & 0xFFFFF)

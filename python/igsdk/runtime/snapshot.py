@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns the tracer's rows into the column batches of a ledger.
+
+Everything here is array work. The rows are read while the workload goes on, first
+the accounts, then what they are compared with, so a call in flight can show in one
+and not in the other; a snapshot that does not add up is taken again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _abi
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._native import Tracer
+
+Array = npt.NDArray[Any]
+Columns = dict[str, Array]
+
+_TRIES = 4
+_TOTALS = tuple(name for name, _ in _abi.LAYOUTS["usage"] if name.endswith(("_bytes", "_calls")))
+_PLACE = ("kind", "host", "device")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The three row arrays as the kernel had them at one moment; slots are indices."""
+
+    accounts: Array
+    usages: Array
+    processes: Array
+
+    @classmethod
+    def take(cls, tracer: Tracer) -> Rows:
+        """Reads all rows, again where they do not add up yet."""
+        rows = cls._read(tracer)
+        for _ in range(_TRIES):
+            if rows.adds_up():
+                break
+            rows = cls._read(tracer)
+        return rows
+
+    @classmethod
+    def _read(cls, tracer: Tracer) -> Rows:
+        accounts, usages, processes = tracer.accounts(), tracer.usages(), tracer.processes()
+        return cls(
+            np.frombuffer(accounts, _abi.dtype("account")),
+            np.frombuffer(usages, _abi.dtype("usage")),
+            np.frombuffer(processes, _abi.dtype("process")),
+        )
+
+    def adds_up(self) -> bool:
+        """Whether accounts sum to their usage rows, byte for byte and call for call."""
+        used = self.accounts[self.accounts["generation"] % 2 == 1]
+        for name in _TOTALS:
+            sums = np.zeros(len(self.usages), dtype=np.uint64)
+            known = used["usage"] < len(sums)
+            np.add.at(sums, used["usage"][known], used[name][known])
+            if not np.array_equal(sums, self.usages[name]):
+                return False
+        return True
+
+
+def used(rows: Array) -> Array:
+    """Slots that are in use and have something to tell; slot 0 counts only if it was needed."""
+    busy = rows["generation"] % 2 == 1
+    told = rows["alloc_calls"] + rows["fail_calls"] > 0
+    slots: Array = np.flatnonzero(busy & told)
+    return slots
+
+
+def _ended(rows: Rows, usages: Array, owners: Array) -> Array:
+    """How each row ended: its context first, else its process, else it lives."""
+    by_context = rows.usages["ended"][usages] == _abi.ENDED_CONTEXT
+    by_process = rows.processes["ended"][owners] != 0
+    ended: Array = np.where(
+        by_context, _abi.ENDED_CONTEXT, np.where(by_process, _abi.ENDED_PROCESS, _abi.LIVE)
+    ).astype(np.uint8)
+    return ended
+
+
+def _implicit(columns: Columns, ended: Array) -> None:
+    """What no call freed was given back by the end: that is its definition."""
+    for unit in ("bytes", "calls"):
+        rest = columns[f"alloc_{unit}"] - columns[f"free_{unit}"]
+        columns[f"implicit_{unit}"] = np.where(ended != _abi.LIVE, rest, np.uint64(0))
+
+
+def _where(length: int, boot: int, epoch: int) -> Columns:
+    return {
+        "boot": np.full(length, boot, dtype=np.uint64),
+        "epoch": np.full(length, epoch, dtype=np.uint64),
+    }
+
+
+def heap_batch(
+    rows: Rows,
+    boot: int,
+    epoch: int,
+    held: Array,
+    stack_of: Callable[[int, int], int],
+) -> Columns:
+    """One row per account of a snapshot, in the columns of a HeapBatch.
+
+    Args:
+        held: what accounts held at the peak, dtype ``held``.
+        stack_of: (process instance, capture key) -> ``stacks`` id.
+    """
+    slots = used(rows.accounts)
+    picked = rows.accounts[slots]
+    ended = _ended(rows, picked["usage"], picked["slot"])
+    columns = _where(len(slots), boot, epoch)
+    for name in ("process", "context", *_PLACE, *_TOTALS, "overflow", "untracked_bytes"):
+        columns[name] = picked[name]
+    columns["ended"] = ended
+    columns["stack"] = _stacks(picked, stack_of)
+    _implicit(columns, ended)
+    columns["peak_bytes"], columns["peak_calls"] = _peaks(rows, slots, held)
+    return columns
+
+
+def _stacks(picked: Array, stack_of: Callable[[int, int], int]) -> Array:
+    pairs = zip(picked["process"].tolist(), picked["stack"].tolist(), strict=True)
+    return np.fromiter((stack_of(*pair) for pair in pairs), dtype=np.uint64, count=len(picked))
+
+
+def _peaks(rows: Rows, slots: Array, held: Array) -> tuple[Array, Array]:
+    """Bytes and blocks at the peak, by slot; what a slot's former owner held is not its."""
+    known = held[held["account"] < len(rows.accounts)]
+    mine = known["generation"] == rows.accounts["generation"][known["account"]]
+    known = known[mine]
+    sums = []
+    for name in ("bytes", "calls"):
+        by_slot = np.zeros(len(rows.accounts), dtype=np.uint64)
+        by_slot[known["account"]] = known[name]
+        sums.append(by_slot[slots])
+    return sums[0], sums[1]
+
+
+def process_batch(rows: Rows, boot: int, epoch: int, groups: Array) -> Columns:
+    """One row per process x kind x host x device, in the columns of a ProcessBatch.
+
+    ``groups`` has each such row's own peak (dtype ``group_peak``).
+    """
+    slots = used(rows.usages)
+    picked = rows.usages[slots]
+    ended = _ended(rows, slots, picked["slot"])
+    columns = _where(len(slots), boot, epoch)
+    for name in ("process", *_PLACE, *_TOTALS):
+        columns[name] = picked[name]
+    _implicit(columns, ended)
+    live = columns["alloc_bytes"] - columns["free_bytes"]
+    # what a process held when it ended stays its figure; its end gave it back
+    columns["in_use"] = np.where(ended == _abi.ENDED_CONTEXT, np.uint64(0), live)
+    return _with_peaks(merge_rows(columns, ("boot", "epoch", "process", *_PLACE)), groups)
+
+
+def _with_peaks(columns: Columns, groups: Array) -> Columns:
+    peaks = {
+        (int(row["process"]), int(row["kind"]), int(row["host"]), int(row["device"])): row["peak"]
+        for row in groups
+    }
+    places = zip(*(columns[name].tolist() for name in ("process", *_PLACE)), strict=True)
+    values = (peaks.get(place, 0) for place in places)
+    columns["peak"] = np.fromiter(values, dtype=np.uint64, count=len(columns["process"]))
+    return columns
+
+
+def merge_rows(columns: Columns, key: tuple[str, ...]) -> Columns:
+    """Sums the rows that have the same key; other small columns keep their highest value."""
+    length = len(columns[key[0]])
+    if length == 0:
+        return columns
+    order = np.lexsort([columns[name] for name in key])
+    sorted_columns = {name: column[order] for name, column in columns.items()}
+    differs = np.zeros(length, dtype=bool)
+    differs[0] = True
+    for name in key:
+        differs[1:] |= sorted_columns[name][1:] != sorted_columns[name][:-1]
+    starts = np.flatnonzero(differs)
+    merged: Columns = {}
+    for name, column in sorted_columns.items():
+        if name in key:
+            merged[name] = column[starts]
+        elif column.dtype == np.uint64:
+            merged[name] = np.add.reduceat(column, starts)
+        else:
+            merged[name] = np.maximum.reduceat(column, starts)
+    return merged
+
+
+HEAP_KEY = ("boot", "epoch", "process", "context", *_PLACE, "stack")
