@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.unit.profile_cases import LIBCUDA, A, B, C, profiles, sample
 
 from igsdk import ProfileUnreadable
@@ -22,6 +23,7 @@ from igsdk.ledger import Frame, marker
 from igsdk.profile import Metadata, Profile
 from igsdk.profile.pprof_read import decode
 from igsdk.profile.pprof_write import encode
+from igsdk.profile.wire import varint
 
 ROOT = Path(__file__).resolve().parents[2]
 GO = shutil.which("go") or "/usr/local/go/bin/go"
@@ -37,6 +39,16 @@ def message_of(data: bytes) -> pprof_pb2.Profile:
 def test_our_files_read_back_whole(profile: Profile):
     assert decode(encode(profile), "x") == profile
     assert decode(encode(profile.peak()), "x") == profile.peak()
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=8, max_size=8))
+@settings(max_examples=100, deadline=None)
+def test_any_number_is_encoded_as_protobuf_does(values: list[int]):
+    row = dict(zip(Profile.values, values, strict=True))
+    message = message_of(encode(Profile.from_samples([sample(A, **row)])))
+    again = pprof_pb2.Sample(value=values)
+    assert [list(item.value) for item in message.sample] == ([values] if any(values) else [])
+    assert b"".join(map(varint, values)) in again.SerializeToString()
 
 
 @given(profiles, profiles)

@@ -270,7 +270,7 @@ def _measured(heap: Columns) -> Columns:
     for unit in ("bytes", "calls"):
         left = heap[f"alloc_{unit}"] - heap[f"free_{unit}"]
         # At the end of a process everything left was given back: what it held.
-        in_use = left - np.where(held, 0, heap[f"implicit_{unit}"]).astype(np.uint64)
+        in_use = left - np.where(held, np.uint64(0), heap[f"implicit_{unit}"])
         # A row that was read between two additions may be short by one call.
         rows[f"in_use_{unit}"] = np.maximum(in_use.view(np.int64), 0).view(np.uint64)
     rows["marker"] = np.where(heap["overflow"] > 0, ACCOUNTS_FULL, ATTRIBUTED).astype(np.uint8)

@@ -38,7 +38,8 @@ def from_ledger(ledger: Ledger, metadata: Metadata) -> tuple[Table, Metadata]:
     """The table of a profile and its metadata with what the ledger knows."""
     rows = ledger.rows()
     stacks, stack = _stacks(ledger, rows)
-    table = build(stacks, _labels(ledger, rows), stack, _values(rows))
+    labels, label_set = _labels(ledger, rows)
+    table = build(stacks, labels, stack, _values(rows), label_set)
     return table, _described(ledger, metadata)
 
 
@@ -70,19 +71,14 @@ def _frames(ledger: Ledger, reason: int, stack: int) -> tuple[Frame, ...]:
     return known.frames or (marker(known.missing or "empty stack"),)
 
 
-def _labels(ledger: Ledger, rows: Columns) -> dict[str, list[Any]]:
-    """Labels per row, worked out once per process x kind x device and then spread."""
+def _labels(ledger: Ledger, rows: Columns) -> tuple[dict[str, list[Any]], Column]:
+    """Labels per process x kind x device, and for every row which of them it has."""
     groups = group([rows[name] for name in _WHERE], length(rows))
     first = groups.first
     places = zip(*(rows[name][first].tolist() for name in _WHERE), strict=True)
     sets = [_label_set(ledger, *place) for place in places]
-    inverse = groups.inverse
-    return {
-        name: np.array([labels[name] for labels in sets], dtype=object)[inverse].tolist()
-        if sets
-        else []
-        for name in (*LABELS, *NUMBERS)
-    }
+    names = (*LABELS, *NUMBERS)
+    return {name: [labels[name] for labels in sets] for name in names}, groups.inverse
 
 
 def _label_set(

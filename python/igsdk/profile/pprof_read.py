@@ -24,7 +24,7 @@ from igsdk.profile.names import (
 )
 from igsdk.profile.pprof_write import COMMENT_KEY, implied_kind
 from igsdk.profile.profile import Profile
-from igsdk.profile.table import build
+from igsdk.profile.table import KEYS, build
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,8 +93,9 @@ class _Reader:
         stacks: dict[tuple[int, ...], int] = {}
         rows = [stacks.setdefault(tuple(s.location_id), len(stacks)) for s in samples]
         frames = [tuple(f for i in stack for f in self._frames[i]) for stack in stacks]
-        labels = self._labels()
-        table = build(frames, labels, rows, self._values())
+        labels, label_set = self._labels()
+        sets = np.array(label_set, dtype=np.int64)
+        table = build(frames, labels, rows, self._values(), sets)
         default = self._text(self._message.default_sample_type)
         return Profile(table, self._metadata(), default if default in VALUES else DEFAULT_VALUE)
 
@@ -165,19 +166,24 @@ class _Reader:
         found = [frame(self._text(f.name), self._text(f.filename), line) for f, line in lines]
         return tuple(found) or (frame("", "", 0),)
 
-    def _labels(self) -> dict[str, list[Any]]:
-        labels: dict[str, list[Any]] = {name: [] for name in (*FILE_LABELS, *NUMBERS, "host")}
-        for sample in self._message.sample:
-            texts = {self._text(item.key): self._text(item.str) for item in sample.label}
-            numbers = {self._text(item.key): item.num for item in sample.label}
-            for name in FILE_LABELS:
-                labels[name].append(texts.get(name, ""))
-            for name in NUMBERS:
-                labels[name].append(numbers.get(name, 0))
-            implied = implied_host(texts.get("kind", ""), texts.get("device", ""))
-            # A foreign label of that name is a machine, no class of memory.
-            labels["host"].append(texts.get("host", implied) if self._about else implied)
-        return labels
+    def _labels(self) -> tuple[dict[str, list[Any]], list[int]]:
+        """Labels per label set, and for every sample which set it has."""
+        sets: dict[tuple[tuple[int, int, int], ...], int] = {}
+        which = [
+            sets.setdefault(tuple((i.key, i.str, i.num) for i in sample.label), len(sets))
+            for sample in self._message.sample
+        ]
+        rows = [self._label_set(items) for items in sets]
+        return {name: [row[name] for row in rows] for name in KEYS}, which
+
+    def _label_set(self, items: tuple[tuple[int, int, int], ...]) -> dict[str, Any]:
+        texts = {self._text(key): self._text(text) for key, text, _ in items}
+        numbers = {self._text(key): number for key, _, number in items}
+        labels: dict[str, Any] = {name: texts.get(name, "") for name in FILE_LABELS}
+        labels |= {name: numbers.get(name, 0) for name in NUMBERS}
+        implied = implied_host(labels["kind"], labels["device"])
+        # A foreign label of that name is a machine, no class of memory.
+        return {**labels, "host": texts.get("host", implied) if self._about else implied}
 
     def _metadata(self) -> Metadata:
         if self._about:

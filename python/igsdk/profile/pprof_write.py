@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from igsdk._proto import pprof_pb2
+from igsdk.ledger.groups import group
+from igsdk.profile import wire
 from igsdk.profile.names import FILE_LABELS, NUMBERS, SAMPLE_TYPES, implied_host
 
 if TYPE_CHECKING:
@@ -22,9 +24,9 @@ COMMENT_VERSION = 1
 
 def encode(profile: Profile) -> bytes:
     """The profile as gzipped pprof."""
-    message = _Writer(profile).message
-    # Without name and time in its header, gzip's output depends on the content alone.
-    return gzip.compress(message.SerializeToString(deterministic=True), 6, mtime=0)
+    # zlib's own gzip header has neither name nor time, whatever the version of Python.
+    packer = zlib.compressobj(level=6, wbits=31)
+    return packer.compress(_Writer(profile).content()) + packer.flush()
 
 
 def implied_kind(name: str, mapping: str | None, address: int) -> FrameKind:
@@ -46,9 +48,13 @@ class _Writer:
         self._types(profile)
         for frame in table.frames:
             self._location(frame)
-        self._samples(table)
+        self._sample_fields = self._samples(table)
         self._about(profile, table)
         self.message.string_table.extend(self._strings)
+
+    def content(self) -> bytes:
+        """The message's bytes: fields of one message may stand in any order."""
+        return self.message.SerializeToString(deterministic=True) + self._sample_fields
 
     def _text(self, text: str) -> int:
         """A string's number. What is not Unicode is replaced: readers refuse the whole file."""
@@ -106,27 +112,25 @@ class _Writer:
             )
         return number
 
-    def _samples(self, table: Table) -> None:
-        locations = [
-            [number + 1 for number in table.stacks.frames(s)] for s in range(len(table.stacks))
-        ]
-        texts = {name: table.text(name) for name in (*FILE_LABELS, "host")}
-        numbers = {name: table.labels[name].tolist() for name in NUMBERS}
-        values, stacks = table.values.tolist(), table.stack.tolist()
-        for row in range(len(table)):
-            sample = self.message.sample.add(location_id=locations[stacks[row]], value=values[row])
-            for name, number in self._texts_of(texts, row):
-                sample.label.add(key=self._text(name), str=number)
-            for name in NUMBERS:
-                if numbers[name][row]:
-                    sample.label.add(key=self._text(name), num=numbers[name][row])
+    def _samples(self, table: Table) -> bytes:
+        """All samples; their strings are numbered on the way."""
+        count = len(table.stacks)
+        stacks = [wire.locations([n + 1 for n in table.stacks.frames(s)]) for s in range(count)]
+        groups = group(table.keys[1:], len(table))
+        sets = table.taken(groups.first)
+        labels = [self._labels(sets, number) for number in range(len(sets))]
+        return wire.samples(stacks, table.stack, table.values, labels, groups.inverse)
 
-    def _texts_of(self, texts: dict[str, list[str]], row: int) -> list[tuple[str, int]]:
-        labels = [(name, texts[name][row]) for name in FILE_LABELS if texts[name][row]]
-        host = texts["host"][row]
-        if host != implied_host(texts["kind"][row], texts["device"][row]):
-            labels.append(("host", host))
-        return [(name, self._text(text)) for name, text in labels]
+    def _labels(self, table: Table, row: int) -> bytes:
+        texts = {n: table.strings[table.labels[n][row]] for n in (*FILE_LABELS, "host")}
+        host = texts.pop("host")
+        fields = [(name, text) for name, text in texts.items() if text]
+        if host != implied_host(texts["kind"], texts["device"]):
+            fields.append(("host", host))
+        numbers = [(name, int(table.labels[name][row])) for name in NUMBERS]
+        encoded = [wire.text_label(self._text(name), self._text(text)) for name, text in fields]
+        encoded += [wire.number_label(self._text(name), n) for name, n in numbers if n]
+        return b"".join(encoded)
 
     def _about(self, profile: Profile, table: Table) -> None:
         metadata = profile.metadata

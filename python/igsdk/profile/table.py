@@ -88,36 +88,53 @@ def build(
     labels: Mapping[str, Sequence[Any]],
     stack: Sequence[int] | Column,
     values: Column,
+    label_set: Column | None = None,
 ) -> Table:
-    """A table from Python lists: frames per stack, labels per row.
+    """A table from Python lists: frames per stack, labels per row or per label set.
 
-    A stack without frames gets the marker ``[no stack]``: every byte stands somewhere.
+    Args:
+        stack: per row the number of its stack. One without frames gets the marker
+            ``[no stack]``: every byte stands somewhere.
+        values: rows x 8.
+        label_set: per row its place in the lists of ``labels``; the row's own if not given.
     """
     frames: dict[Frame, int] = {}
     numbered = [
         [frames.setdefault(frame, len(frames)) for frame in item or (marker("no stack"),)]
         for item in stacks
     ]
-    strings = {"": 0}
     rows = len(stack)
-    columns: Columns = {}
-    for name in LABELS:
-        codes = [strings.setdefault(text, len(strings)) for text in labels.get(name, ())]
-        columns[name] = _padded(codes, rows)
-    for name in NUMBERS:
-        columns[name] = _padded(labels.get(name, ()), rows)
+    strings, columns = _label_columns(labels, rows)
+    if label_set is not None:
+        columns = {
+            name: column[label_set] if name in labels else column
+            for name, column in columns.items()
+        }
     return Table(
         frames=tuple(frames),
         stacks=Stacks.of(numbered),
-        strings=tuple(strings),
+        strings=strings,
         labels=columns,
         stack=np.asarray(stack, dtype=np.int64),
         values=np.asarray(values, dtype=np.int64).reshape(rows, len(VALUES)),
     ).grouped()
 
 
-def _padded(values: Sequence[Any], rows: int) -> Column:
-    return np.asarray(values, dtype=np.int64) if len(values) else np.zeros(rows, dtype=np.int64)
+def _label_columns(
+    labels: Mapping[str, Sequence[Any]], rows: int
+) -> tuple[tuple[str, ...], Columns]:
+    """Interned strings and a column for every label; zeros for those that are not given."""
+    strings = {"": 0}
+    columns: Columns = {}
+    for name in LABELS:
+        codes = [strings.setdefault(text, len(strings)) for text in labels.get(name, ())]
+        columns[name] = np.array(codes, dtype=np.int64)
+    for name in NUMBERS:
+        columns[name] = np.array(labels.get(name, ()), dtype=np.int64)
+    for name in KEYS:
+        if name not in labels:
+            columns[name] = np.zeros(rows, dtype=np.int64)
+    return tuple(strings), columns
 
 
 def combine(tables: Iterable[Table]) -> Table:
