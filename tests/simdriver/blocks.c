@@ -18,7 +18,8 @@
 #define CLASSES 192
 #define ALIGNMENT 512
 #define HIGH_BYTES (4ULL << 40)
-#define LOW_BYTES (1ULL << 30)
+#define LOW_BASE 0x80000000ULL /* for the calls with 32-bit pointers: nothing else lies there */
+#define LOW_BYTES 0x7ff00000ULL
 
 struct arena_state {
     dptr_t base, next, end;
@@ -30,10 +31,10 @@ static struct block *blocks; /* 0 is no block */
 static uint32_t *slots;
 static uint32_t n_blocks;
 
-static void *map(uint64_t bytes, int flags)
+static void *map(dptr_t at, uint64_t bytes)
 {
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED_NOREPLACE : 0);
+    void *memory = mmap((void *)at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
 
     if (memory == MAP_FAILED) {
         perror("simulated driver: no address space");
@@ -43,24 +44,24 @@ static void *map(uint64_t bytes, int flags)
     return memory;
 }
 
-static void set_up_arena(enum arena arena, uint64_t bytes, int flags)
+static void set_up_arena(enum arena arena, dptr_t at, uint64_t bytes)
 {
     struct arena_state *state = &arenas[arena];
 
     *state = (struct arena_state){0};
-    state->base = state->next = (dptr_t)map(bytes, flags);
+    state->base = state->next = (dptr_t)map(at, bytes);
     state->end = state->base + bytes;
 }
 
 /* In a forked child the old tables are not there: they are marked so. */
 void blocks_set_up(void)
 {
-    blocks = map((uint64_t)MAX_BLOCKS * sizeof(*blocks), 0);
-    slots = map((uint64_t)SLOTS * sizeof(*slots), 0);
+    blocks = map(0, (uint64_t)MAX_BLOCKS * sizeof(*blocks));
+    slots = map(0, (uint64_t)SLOTS * sizeof(*slots));
     n_blocks = 1;
     arenas[ARENA_NONE] = (struct arena_state){0};
     arenas[ARENA_LOW] = (struct arena_state){0};
-    set_up_arena(ARENA_HIGH, HIGH_BYTES, 0);
+    set_up_arena(ARENA_HIGH, 0, HIGH_BYTES);
 }
 
 /* Four steps to each power of two, nothing below the alignment. */
@@ -152,7 +153,7 @@ struct block *block_take(enum arena arena, dptr_t address, uint64_t bytes)
 
     blocks_sweep(4);
     if (arena == ARENA_LOW && !state->base)
-        set_up_arena(ARENA_LOW, LOW_BYTES, MAP_32BIT);
+        set_up_arena(ARENA_LOW, LOW_BASE, LOW_BYTES);
     if (arena != ARENA_NONE)
         class = size_class(bytes, &rounded);
     if (state->free[class]) {

@@ -107,6 +107,12 @@ int current_device(void)
     return context ? context->device : -1;
 }
 
+/* Where a failure is booked whose place is not known: at the current device. */
+unsigned fallback_row(enum kind kind)
+{
+    return books_row_number(kind, HOST_OWN, current_device());
+}
+
 static result_t push(struct context *context)
 {
     struct thread_stack *stack = own_stack();
@@ -121,6 +127,8 @@ static void end_context(struct context *context)
     book_implicit(context);
     blocks_abandon(context);
     context->live = false;
+    if (context->primary)
+        pools_emptied(context->device);
 }
 
 static result_t create(context_t *result, unsigned flags, int device)
@@ -185,6 +193,12 @@ SIM_CALL(cuCtxDestroy, (context_t context), (context))
 }
 
 SIM_CALL(cuCtxDestroy_v2, (context_t context), (context))
+{
+    return destroy(context);
+}
+
+/* Without cuCtxAttach there is one use, so the first detach is the end. */
+SIM_CALL(cuCtxDetach, (context_t context), (context))
 {
     return destroy(context);
 }

@@ -215,7 +215,9 @@ static result_t free_device(dptr_t address)
     block = block_find(address);
     PROBLEM(!block, INVALID_VALUE);
     kind = row_kind(block->row);
-    PROBLEM(kind != KIND_DEVICE && kind != KIND_MANAGED && kind != KIND_POOL, INVALID_VALUE);
+    PROBLEM(kind != KIND_DEVICE && kind != KIND_MANAGED && kind != KIND_POOL &&
+                !(block->flags & BLOCK_FROM_POOL),
+            INVALID_VALUE);
     return give_back(block);
 }
 

@@ -36,6 +36,28 @@ enum {
 #define MAX_RULES 32
 #define NO_BLOCK 0u
 
+enum {
+    LOCATION_NONE,
+    LOCATION_DEVICE,
+    LOCATION_HOST,
+    LOCATION_HOST_NUMA,
+};
+
+#define HANDLE_TYPE_FD 1
+
+struct location {
+    uint32_t type;
+    int32_t id;
+};
+
+/* What a block is besides its kind. */
+enum {
+    BLOCK_FROM_IPC = 1,
+    BLOCK_FROM_POOL = 2, /* a pointer of an imported pool */
+    BLOCK_MIPMAP = 4,
+    BLOCK_NO_MEMORY = 8, /* a sparse or deferred array */
+};
+
 /* Numbers of all exported functions, in the order of functions.def. */
 #define FUNCTION(name) FN_##name,
 enum function {
@@ -104,6 +126,7 @@ struct state {
     uint8_t has_rule[FN_COUNT];
     uint32_t latency_us[FN_COUNT];
     uint64_t control_changed;
+    uint64_t last_handle;
     uint32_t stale_first, stale_last;
     uint16_t free_contexts[MAX_CONTEXTS];
     int n_free_contexts;
@@ -112,7 +135,8 @@ struct state {
 
 extern struct state *sim;
 extern const char *const function_names[FN_COUNT];
-extern volatile uint32_t simulated_state; /* what the entries compare */
+extern volatile uint32_t simulated_state
+    __attribute__((visibility("hidden"))); /* what the entries compare */
 
 /*
  * state.c. sim_enter takes the lock and says what the call must return if it is not to
@@ -124,6 +148,7 @@ void sim_pause(void);
 void sim_resume(void);
 int function_number(const char *name, size_t length);
 void parse_rules(const char *text);
+void *new_handle(void);
 
 #define PROBLEM(condition, code) \
     do {                         \
@@ -175,18 +200,38 @@ struct context *context_current(result_t *why);
 int current_device(void);
 struct context *primary_owner(int device);
 result_t check_device(int device);
+unsigned fallback_row(enum kind kind);
 bool context_active(const struct context *context);
 
 /* memory.c */
 result_t give_back(struct block *block);
 
-/* vmm.c */
-bool reserved_range(dptr_t address, uint64_t bytes);
-bool vmm_location(dptr_t address, dptr_t *base, uint64_t *bytes, int *device);
+/* vmm.c, maps.c */
 void vmm_set_up(void);
+bool in_reservation(dptr_t address, uint64_t bytes);
+
+struct mapping {
+    dptr_t address;
+    uint64_t bytes;
+    uint32_t handle;
+};
+
+void maps_set_up(void);
+const struct mapping *map_containing(dptr_t address);
+bool map_add(dptr_t address, uint64_t bytes, uint32_t handle);
+bool map_covers(dptr_t address, uint64_t bytes);
+uint32_t map_remove(dptr_t address, uint64_t *bytes);
+bool vmm_handle_device(uint32_t handle, int *device);
 
 /* pools.c */
 void pools_set_up(void);
+void pools_emptied(int device);
 void pool_returned(const struct block *block);
+bool pool_imported(const void *pool);
+
+/* ipc.c */
+void ipc_set_up(void);
+result_t share_out(const void *data, size_t bytes, int *fd);
+bool share_in(int fd, void *data, size_t bytes);
 
 #endif

@@ -189,6 +189,7 @@ static void set_up(void)
     contexts_set_up();
     vmm_set_up();
     pools_set_up();
+    ipc_set_up();
     if (teardown && *teardown == '1')
         atexit(simcudaTeardown);
 }
@@ -252,4 +253,10 @@ void sim_pause(void)
 void sim_resume(void)
 {
     pthread_mutex_lock(&sim->lock);
+}
+
+/* For what is only counted: streams, events, modules, graphs. */
+void *new_handle(void)
+{
+    return (void *)(0x70000000ULL + 16 * ++sim->last_handle);
 }
