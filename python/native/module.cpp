@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one extension module.
 #include "parts.h"
+#include "support.h"
+
+void igsdk::throw_errno(const char *what, int error) {
+    auto value = pybind11::reinterpret_steal<pybind11::object>(
+        PyObject_CallFunction(PyExc_OSError, "is", error, what));
+    if (value)
+        PyErr_SetObject(reinterpret_cast<PyObject *>(Py_TYPE(value.ptr())), value.ptr());
+    throw pybind11::error_already_set();
+}
 
 PYBIND11_MODULE(_native, m) {
     m.doc() = "The native parts of igsdk's local runtime.";

@@ -4,9 +4,24 @@
 
 #include <pybind11/pybind11.h>
 
+#include <string>
+
 void register_elf(pybind11::module_ &m);
 void register_symbols(pybind11::module_ &m);
 void register_watch(pybind11::module_ &m);
 void register_hold(pybind11::module_ &m);
 void register_launch(pybind11::module_ &m);
 void register_tracer(pybind11::module_ &m);
+
+namespace igsdk {
+
+// A path or name as Python names files: bytes that are no UTF-8 survive the round trip.
+inline pybind11::object file_text(const std::string &text) {
+    PyObject *value =
+        PyUnicode_DecodeFSDefaultAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+    if (!value)
+        throw pybind11::error_already_set();
+    return pybind11::reinterpret_steal<pybind11::object>(value);
+}
+
+} // namespace igsdk
