@@ -17,7 +17,8 @@ namespace py = pybind11;
 namespace igsdk {
 namespace {
 
-constexpr size_t kMaxSymbols = 4'000'000;
+// What the largest known libraries have, several times; a sparse file can claim any number.
+constexpr size_t kMaxSymbols = 8'000'000;
 
 struct ElfInfo {
     std::string machine, type, build_id;

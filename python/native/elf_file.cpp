@@ -16,9 +16,7 @@ constexpr size_t kMaxName = 8 * 1024;
 constexpr size_t kWindow = 64 * 1024;
 constexpr size_t kSymbolsAtOnce = 2048;
 
-[[noreturn]] void refuse(const char *why) {
-    throw std::invalid_argument(why);
-}
+[[noreturn]] void refuse(const char *why) { throw std::invalid_argument(why); }
 
 template <typename T>
 std::vector<T> read_table(const ElfFile &file, uint64_t offset, size_t count) {
@@ -27,9 +25,7 @@ std::vector<T> read_table(const ElfFile &file, uint64_t offset, size_t count) {
     return table;
 }
 
-uint64_t align4(uint64_t value) {
-    return (value + 3) & ~uint64_t{3};
-}
+uint64_t align4(uint64_t value) { return (value + 3) & ~uint64_t{3}; }
 
 std::string hex(const unsigned char *bytes, size_t size) {
     static const char digits[] = "0123456789abcdef";
@@ -151,13 +147,13 @@ bool ElfFile::visit_symbols(const SymbolSection &section,
             read_table<Elf64_Sym>(*this, section.offset + done * sizeof(Elf64_Sym),
                                   std::min<uint64_t>(kSymbolsAtOnce, section.count - done));
         for (const Elf64_Sym &symbol : table) {
+            if (left-- == 0)
+                return false;
             if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_shndx == SHN_UNDEF ||
                 symbol.st_value == 0 || symbol.st_name >= section.names_size)
                 continue;
-            if (left == 0)
-                return false;
-            left--;
-            visit({symbol.st_value, symbol.st_size, section.names + symbol.st_name,
+            auto size = std::min<uint64_t>(symbol.st_size, UINT32_MAX);
+            visit({symbol.st_value, section.names + symbol.st_name, static_cast<uint32_t>(size),
                    static_cast<uint8_t>(ELF64_ST_BIND(symbol.st_info))});
         }
     }
@@ -214,9 +210,7 @@ std::string ElfFile::machine() const {
     }
 }
 
-std::string ElfFile::type() const {
-    return header_.e_type == ET_EXEC ? "program" : "shared";
-}
+std::string ElfFile::type() const { return header_.e_type == ET_EXEC ? "program" : "shared"; }
 
 std::string ElfFile::build_id() const {
     for (const Segment &notes : notes_) {

@@ -26,8 +26,8 @@ struct Segment {
 
 struct Function {
     uint64_t address;
-    uint64_t size; // 0 = unknown
     uint64_t name; // offset of its name in the file
+    uint32_t size; // 0 = unknown
     uint8_t binding;
 };
 
@@ -44,7 +44,7 @@ class ElfFile {
     const std::vector<Segment> &code() const { return code_; }
 
     // Calls `visit` for each function that the file defines, those of .dynsym
-    // first; stops after `limit` symbols and then returns false.
+    // first; stops after `limit` symbols of any type and then returns false.
     bool each_function(const std::function<void(const Function &)> &visit, size_t limit) const;
 
     std::optional<uint64_t> offset_of(uint64_t address) const;

@@ -20,7 +20,8 @@ namespace igsdk {
 namespace {
 
 // 24 bytes each: 48 MB at most for one file. libtorch_cuda has about 400,000.
-constexpr size_t kMaxSymbols = 2'000'000;
+constexpr size_t kMaxFunctions = 2'000'000;
+constexpr size_t kMaxSymbols = 8'000'000; // of any type, to look through
 // Longer names are shown as they stand: the demangler's work grows faster than they do.
 constexpr size_t kMaxMangled = 2048;
 // How many symbols before an address are asked whether they reach it.
@@ -83,8 +84,11 @@ class SymbolTable {
         if (loaded_)
             return;
         loaded_ = true;
-        complete_ =
-            file_.each_function([this](const Function &f) { symbols_.push_back(f); }, kMaxSymbols);
+        auto keep = [this](const Function &function) {
+            if (symbols_.size() < kMaxFunctions)
+                symbols_.push_back(function);
+        };
+        complete_ = file_.each_function(keep, kMaxSymbols) && symbols_.size() < kMaxFunctions;
         std::stable_sort(symbols_.begin(), symbols_.end(), before);
         auto same = [](const Function &a, const Function &b) { return a.address == b.address; };
         symbols_.erase(std::unique(symbols_.begin(), symbols_.end(), same), symbols_.end());
