@@ -149,12 +149,14 @@ static struct op *parse_line(bool *closed)
 {
     struct op *op = calloc(1, sizeof(*op));
     char *word;
-    bool opens = false;
+    bool opens = false, ended = false;
 
     op->line = line_number;
     while ((word = next_word())) {
-        if (!strcmp(word, "}") && !op->n_words) {
-            *closed = true;
+        if (!strcmp(word, "}")) {
+            *closed = !op->n_words;
+            ended = op->n_words; /* the brace is read again, alone */
+            cursor -= ended;
             break;
         }
         if (!strcmp(word, "{")) {
@@ -165,7 +167,7 @@ static struct op *parse_line(bool *closed)
             give_up(op->line, "too many words");
         op->words[op->n_words++] = word;
     }
-    if (!opens && !*closed)
+    if (!opens && !ended && !*closed)
         end_line();
     take_expected(op);
     take_thread(op);

@@ -99,7 +99,7 @@ struct context *context_current(result_t *why)
     return top;
 }
 
-int current_device(void)
+int device_here(void)
 {
     result_t why;
     struct context *context = context_current(&why);
@@ -110,7 +110,7 @@ int current_device(void)
 /* Where a failure is booked whose place is not known: at the current device. */
 unsigned fallback_row(enum kind kind)
 {
-    return books_row_number(kind, HOST_OWN, current_device());
+    return books_row_number(kind, HOST_OWN, device_here());
 }
 
 static result_t push(struct context *context)

@@ -57,7 +57,7 @@ SIM_CALL(cuIpcGetMemHandle, (struct opaque * handle, dptr_t address), (handle, a
 
 static unsigned imported_row(void)
 {
-    return books_row_number(KIND_IMPORTED, HOST_IMPORTED, current_device());
+    return books_row_number(KIND_IMPORTED, HOST_IMPORTED, device_here());
 }
 
 static result_t take_imported(dptr_t *address, uint64_t bytes, uint32_t flags)

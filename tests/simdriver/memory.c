@@ -42,7 +42,7 @@ static result_t allocate(result_t result, dptr_t *address, uint64_t bytes, enum 
         result = take_memory(address, bytes, kind, host, arena);
     if (inside)
         return result;
-    return book_failure(result, books_row_number(kind, host, current_device()), bytes);
+    return book_failure(result, books_row_number(kind, host, device_here()), bytes);
 }
 
 /* An exported allocating function: its failure is booked even where it was injected. */
@@ -91,7 +91,7 @@ static result_t pinned(result_t result, dptr_t *address, uint64_t bytes, bool ne
         result = cuMemHostAlloc(address, bytes, 0);
         sim_resume();
         inside = false;
-        return book_failure(result, books_row_number(KIND_PINNED, HOST_PINNED, current_device()),
+        return book_failure(result, books_row_number(KIND_PINNED, HOST_PINNED, device_here()),
                             bytes);
     }
     return allocate(result, address, bytes, KIND_PINNED, HOST_PINNED, ARENA_HIGH);
@@ -134,7 +134,7 @@ static result_t pitched(result_t result, dptr_t *address, uint64_t *pitch, uint6
         result = take_pitched(address, pitch_of(width) * height, arena);
     if (result == OK)
         *pitch = pitch_of(width);
-    return book_failure(result, books_row_number(KIND_DEVICE, HOST_OWN, current_device()),
+    return book_failure(result, books_row_number(KIND_DEVICE, HOST_OWN, device_here()),
                         width * height);
 }
 
@@ -181,8 +181,8 @@ static result_t registered(result_t result, dptr_t address, uint64_t bytes)
 {
     if (result == OK)
         result = take_registered(address, bytes);
-    return book_failure(
-        result, books_row_number(KIND_REGISTERED, HOST_REGISTERED, current_device()), bytes);
+    return book_failure(result, books_row_number(KIND_REGISTERED, HOST_REGISTERED, device_here()),
+                        bytes);
 }
 
 ALLOCATING(cuMemHostRegister_v2, (dptr_t address, uint64_t bytes, unsigned flags),

@@ -214,7 +214,7 @@ static result_t allocate(result_t result, dptr_t *address, uint64_t bytes, struc
 {
     result_t why;
     struct context *context = context_current(&why);
-    int device = is_pool(pool) ? pool->device : current_device();
+    int device = is_pool(pool) ? pool->device : device_here();
 
     if (result == OK && !context)
         result = why;
@@ -227,7 +227,7 @@ static result_t allocate(result_t result, dptr_t *address, uint64_t bytes, struc
 
 static struct pool *pool_here(void)
 {
-    int device = current_device();
+    int device = device_here();
 
     return device < 0 ? NULL : current[device + 1];
 }

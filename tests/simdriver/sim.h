@@ -197,7 +197,7 @@ bool in_arena(dptr_t address, uint64_t bytes);
 /* context.c */
 void contexts_set_up(void);
 struct context *context_current(result_t *why);
-int current_device(void);
+int device_here(void);
 struct context *primary_owner(int device);
 result_t check_device(int device);
 unsigned fallback_row(enum kind kind);

@@ -145,7 +145,7 @@ SIM_CALL(cuStreamGetCtx, (void *stream, void **context), (stream, context))
 SIM_CALL(cuStreamGetDevice, (void *stream, int *device), (stream, device))
 {
     (void)stream;
-    return set_int(device, current_device());
+    return set_int(device, device_here());
 }
 
 /* The function is called outside the lock: it may call the driver. */

@@ -236,7 +236,7 @@ SIM_CALL(cuMemExportToShareableHandle, (int *fd, uint64_t handle, unsigned type,
 
 static unsigned imported_row(void)
 {
-    return books_row_number(KIND_IMPORTED, HOST_IMPORTED, current_device());
+    return books_row_number(KIND_IMPORTED, HOST_IMPORTED, device_here());
 }
 
 static result_t import(uint64_t *handle, uint64_t fd, unsigned type)
