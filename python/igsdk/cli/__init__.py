@@ -3,6 +3,6 @@
 
 from __future__ import annotations
 
-from igsdk.cli.main import main
+from igsdk.cli.app import main
 
 __all__ = ["main"]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -59,6 +60,7 @@ def _stream(run: Run, signals: Signals, duration: float | None, as_json: bool) -
     watch = Watch(run.command, signals, duration)
     while not watch.over():
         watch.pass_on()
+        output.check(error=run.command is not None)
         for event in run.events(timeout=_IDLE):
             _emit(run, event, as_json)
             if watch.over():
@@ -77,7 +79,14 @@ def _emit(run: Run, event: Event, as_json: bool) -> None:
 
         output.put_json(event_record(event), error=with_command)
     else:
-        output.put(str(event), error=with_command)
+        from igsdk.views import event_line
+
+        output.put(event_line(event, _boot_time()), error=with_command)
+
+
+def _boot_time() -> int:
+    """The wall clock at the boot clock's zero, in ns; both may be set while we look."""
+    return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def _say_losses(run: Run) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -96,6 +97,9 @@ def run_settings(options: dict[str, Any]) -> dict[str, Any]:
         raise UsageError(
             "--user says as whom a command runs, and there is none.", "Write it behind `--`."
         )
+    for pid in options["pid"]:
+        if not Path(f"/proc/{pid}").exists():
+            raise UsageError(f"There is no process {pid}.", "Look with `ps`, and name another.")
     return {
         "argv": list(cmd) or None,
         "user": options["user"],

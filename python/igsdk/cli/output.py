@@ -12,6 +12,7 @@ import errno
 import json
 import os
 import re
+import select
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,18 @@ def put(text: str, *, error: bool = False) -> None:
         raise OutputClosed from None
 
 
+def check(*, error: bool = False) -> None:
+    """Finds out without writing whether anybody can read our results still.
+
+    Raises:
+        OutputClosed: nobody does.
+    """
+    poll = select.poll()
+    poll.register(2 if error else 1, 0)
+    if any(happened & (select.POLLERR | select.POLLHUP) for _, happened in poll.poll(0)):
+        raise OutputClosed
+
+
 def put_json(record: Any, *, error: bool = False) -> None:
     """Writes a result as one line of JSON; raises like `put`."""
     put(json.dumps(record, separators=(",", ":")), error=error)
@@ -84,10 +97,23 @@ def complain(error: IgsdkError) -> None:
     say(str(error))
 
 
+def report_mistake(error: Exception) -> None:
+    """One line for what nobody foresaw; the traceback only when it is asked for."""
+    if os.environ.get("IGSDK_TRACEBACK") == "1":
+        import traceback
+
+        say("".join(traceback.format_exception(error)), prefix="")
+    name, text = type(error).__name__, " ".join(str(error).split())
+    say(
+        f"This is a mistake in igsdk: {name}{': ' if text else ''}{text}. "
+        "Please report it, with what IGSDK_TRACEBACK=1 shows."
+    )
+
+
 def show_progress(text: str) -> None:
     """Puts a line on the terminal that the next text replaces; nothing without a terminal."""
     if is_terminal():
-        _to_stderr(_CLEAR + _plain(text)[: _width() - 1])
+        _to_stderr(_CLEAR + _plain(text)[: (width(2) or 80) - 1])
         _State.progress = True
 
 
@@ -147,8 +173,9 @@ def _plain(text: str) -> str:
     return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
-def _width() -> int:
+def width(fd: int = 1) -> int | None:
+    """Columns of the terminal behind a descriptor, None where there is none."""
     try:
-        return max(20, os.get_terminal_size(2).columns)
+        return os.get_terminal_size(fd).columns or None
     except OSError:
-        return 80
+        return None

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from igsdk.cli.signals import Signals
     from igsdk.profile import Profile
 
+# The largest holders that the report at the end shows; `igsdk report` shows more.
+_SHORT = 5
+
 
 class Recording:
     """One recording into one file.
@@ -91,9 +94,10 @@ class Recording:
         if self._json:
             output.put_json(_summary(run, profile, where), error=with_command)
             return
-        from igsdk.views.report import short_report
+        from igsdk.views import report_text
 
-        output.put(short_report(profile), error=with_command)
+        columns = output.width(2 if with_command else 1)
+        output.put(report_text(profile, _SHORT, columns).rstrip("\n"), error=with_command)
 
 
 def _owner(run: Run) -> tuple[int, int] | None:

@@ -35,14 +35,10 @@ _VALUES = {
 )
 @click.option(
     "--by",
-    default="function",
-    show_default=True,
     type=click.Choice(["function", "line", "stack"]),
-    help="What a holder is.",
+    help="Only the holders, one function, line or stack each.",
 )
-@click.option(
-    "--value", type=click.Choice(list(_VALUES)), help="What to rank by.  [default: inuse]"
-)
+@click.option("--value", type=click.Choice(list(_VALUES)), help="What to rank by.")
 @click.option(
     "--filter",
     "filters",
@@ -52,7 +48,7 @@ _VALUES = {
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, with exact integers.")
 def report(
-    file: str, count: int, by: By, value: str | None, filters: tuple[str, ...], as_json: bool
+    file: str, count: int, by: By | None, value: str | None, filters: tuple[str, ...], as_json: bool
 ) -> None:
     """Shows the largest holders in a profile, its processes, failures and losses.
 
@@ -67,13 +63,16 @@ def report(
     from igsdk.profile import Profile
 
     profile = _filtered(Profile.read("/dev/stdin" if file == "-" else file), filters)
-    name = _VALUES[value] if value else profile.default_value
+    if value:
+        profile.default_value = _VALUES[value]
     if as_json:
-        output.put_json(_record(profile, name, by, count))
-        return
-    from igsdk.views.report import report_text
+        output.put_json(_record(profile, by, count))
+    elif by:
+        output.put("\n".join(_table(profile, by, count)))
+    else:
+        from igsdk.views import report_text
 
-    output.put(report_text(profile, value=name, by=by, top=count))
+        output.put(report_text(profile, count, output.width()).rstrip("\n"))
 
 
 def _filtered(profile: Profile, filters: tuple[str, ...]) -> Profile:
@@ -100,16 +99,37 @@ def _pid(text: str) -> int:
     return int(text)
 
 
-def _record(profile: Profile, value: str, by: By, count: int) -> dict[str, Any]:
+def _table(profile: Profile, by: By, count: int) -> list[str]:
+    """Only the holders, ranked as asked for."""
+    from igsdk._units import format_bytes
+    from igsdk.views.holders import function_lines, shown_value, stack_lines
+    from igsdk.views.text import fitted_width, table
+
+    width = fitted_width(output.width())
+    if by == "stack":
+        lines = stack_lines(profile, count, width)
+    elif by == "function":
+        lines = function_lines(profile, count, width)
+    else:
+        rows = profile.top(count, shown_value(profile), by)
+        cells = [[format_bytes(row.self), format_bytes(row.total), _place(row)] for row in rows]
+        lines = table(["self", "total", "<line"], cells, width) if rows else []
+    return lines or ["Nothing matches."]
+
+
+def _place(row: TopRow) -> str:
+    return f"{row.name}  {row.frames[0].place}".rstrip()
+
+
+def _record(profile: Profile, by: By | None, count: int) -> dict[str, Any]:
     """What `--json` prints; the keys are stable."""
-    return {
-        "value": value,
-        "by": by,
-        "total": profile.total(value),
-        "totals": profile.totals(value),
-        "top": [_row(row) for row in profile.top(count, value, by)],
-        **profile.metadata.to_json(),
-    }
+    from igsdk.views import report_record
+
+    record = report_record(profile, count)
+    if by:
+        rows = profile.top(count, record["value"], by)
+        record |= {"by": by, "top": [_row(row) for row in rows]}
+    return record
 
 
 def _row(row: TopRow) -> dict[str, Any]:

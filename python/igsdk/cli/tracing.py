@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import time
 from typing import TYPE_CHECKING, Any
@@ -74,12 +75,10 @@ def _not_started(error: IgsdkError, with_command: bool) -> int:
 
 
 def _tell(error: Exception) -> None:
-    from igsdk.cli.main import report_mistake
-
     if isinstance(error, IgsdkError):
         output.complain(error)
     elif not isinstance(error, output.OutputClosed):
-        report_mistake(error)
+        output.report_mistake(error)
 
 
 def _ending(run: Run, signals: Signals) -> Ending:
@@ -126,7 +125,7 @@ class Watch:
         self._signals = signals
         self._deadline = None if duration is None else time.monotonic() + duration
         self._pass_on_at: float | None = None
-        self._passed_on = False
+        self._passed_on = self._hung_up = False
 
     def over(self) -> bool:
         """Whether the waiting has an end."""
@@ -141,15 +140,23 @@ class Watch:
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def pass_on(self) -> float | None:
-        """Hands a SIGTERM on that reached us alone: `kill PID`, a container's stop.
+        """Hands on what would have reached the command without us.
 
-        A terminal or a service manager sends it to the command as well, which then ends
-        by itself. SIGINT is left alone: ctrl-C always reaches the whole group.
+        A SIGTERM for us alone: `kill PID`, a container's stop. A terminal or a service
+        manager sends it to the command as well, which then ends by itself. A SIGHUP if
+        we lead the session: without us the command would, and the leader alone gets it.
+        SIGINT is left alone, since ctrl-C always reaches the whole group.
 
         Returns:
             The seconds after which to call again; None: no need to.
         """
-        if self._command is None or self._signals.last != signal.SIGTERM or self._passed_on:
+        if self._command is None:
+            return None
+        if self._signals.hung_up and not self._hung_up:
+            self._hung_up = True
+            if os.getsid(0) == os.getpid():
+                self._command.send_signal(signal.SIGHUP)
+        if self._signals.last != signal.SIGTERM or self._passed_on:
             return None
         now = time.monotonic()
         if self._pass_on_at is None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +101,8 @@ def run(arguments: Sequence[str] | None = None) -> Ending:
         output.complain(error)
         return error.exit_code
     except Exception as error:
-        return report_mistake(error)
+        output.report_mistake(error)
+        return IgsdkError.exit_code
     return ending
 
 
@@ -124,17 +124,3 @@ def _complain(error: click.ClickException) -> int:
     else:
         output.say(error.format_message())
     return error.exit_code
-
-
-def report_mistake(error: Exception) -> int:
-    """One line for what nobody foresaw; the traceback only when it is asked for."""
-    if os.environ.get("IGSDK_TRACEBACK") == "1":
-        import traceback
-
-        output.say("".join(traceback.format_exception(error)), prefix="")
-    name, text = type(error).__name__, " ".join(str(error).split())
-    output.say(
-        f"This is a mistake in igsdk: {name}{': ' if text else ''}{text}. "
-        "Please report it, with what IGSDK_TRACEBACK=1 shows."
-    )
-    return IgsdkError.exit_code
