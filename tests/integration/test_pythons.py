@@ -64,7 +64,7 @@ def test_builds_and_imports(version: str, builders: Path, tmp_path: Path) -> Non
         **os.environ,
         "PYTHONPATH": str(builders),
         "IGSDK_REQUIRE_NATIVE": "1",
-        "CFLAGS": "-O0",
+        "CXXFLAGS": "-O0",
     }
     command = [
         python,
