@@ -116,7 +116,7 @@ struct state {
     pthread_mutex_t lock;
     uint64_t instance; /* 0 = not set up */
     bool initialised;
-    bool nested;
+    bool nested, trace;
     int n_devices;
     int n_rules;
     struct books *books;

@@ -181,6 +181,7 @@ static void set_up(void)
     clock_gettime(CLOCK_BOOTTIME, &now);
     sim->instance = now.tv_sec * 1000000000ULL + now.tv_nsec;
     sim->nested = nested && *nested == '1';
+    sim->trace = getenv("SIMCUDA_TRACE") != NULL;
     set_up_devices();
     sim->books = books_open();
     parse_rules(getenv("SIMCUDA_FAIL"));
@@ -238,6 +239,8 @@ result_t sim_leave(enum function function, result_t result)
 {
     uint32_t latency = sim->latency_us[function];
 
+    if (sim->trace)
+        fprintf(stderr, "simulated driver: %s %d\n", function_names[function], result);
     pthread_mutex_unlock(&sim->lock);
     if (latency)
         usleep(latency);

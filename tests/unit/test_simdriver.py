@@ -41,7 +41,7 @@ def only(books: list[Books]) -> Books:
 
 def exported(driver: Driver) -> dict[str, tuple[str, int]]:
     """Type letter and address of every dynamic symbol."""
-    command = ["nm", "-D", "--defined-only", driver.libcuda]
+    command = ["nm", "-D", "--defined-only", str(driver.libcuda)]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     lines = [line.split() for line in listed.splitlines()]
     return {name: (kind, int(address, 16)) for address, kind, name in lines}
