@@ -53,7 +53,7 @@ class FakeRun:
         self.command: Command | None = None
         self.attached: list[AttachedLibrary] = []
         self.detaching = False
-        self.stopped = 0
+        self.stopped = self.profiles = 0
         self.survivors: list[ProcessInfo] = []
         self._events = [event(number) for number in range(1, int(_said("EVENTS", "1")) + 1)]
 
@@ -76,7 +76,9 @@ class FakeRun:
     def profile(self) -> Profile:
         from igsdk.profile import Metadata, Profile
 
-        if "PROFILE_FAILS" in os.environ.get("FAKE_MODE", ""):
+        self.profiles += 1
+        mode = _said("MODE", "")
+        if mode == "PROFILE_FAILS" or (mode == "FIRST_PROFILE_FAILS" and self.profiles == 1):
             raise ZeroDivisionError("a mistake")
         time.sleep(float(_said("SLOW", "0")))
         sample = {

@@ -59,7 +59,7 @@ def test_options_reach_the_run(runtime: FakeRuntime) -> None:
         "pid": [os.getpid(), 1],
         "command": "python",
         "mount_ns": 7,
-        "events": "none",
+        "events": "failures",
         "stacks": False,
         "live_entries": 9,
     }

@@ -66,6 +66,13 @@ class TestWithoutACommand:
             shown.press(CTRL_C)
             assert shown.wait() == 0
 
+    def test_progress_that_fails_ends_no_recording(self, tmp_path: Path) -> None:
+        with terminal(tmp_path, "record", FAKE_MODE="FIRST_PROFILE_FAILS") as shown:
+            shown.read_until("This is a mistake in igsdk: ZeroDivisionError")
+            shown.press(CTRL_C)
+            assert shown.wait() == 0
+        assert is_whole(tmp_path)
+
     def test_twice_writes_and_leaves_at_once(self, tmp_path: Path) -> None:
         with terminal(tmp_path, "record", FAKE_SLOW="2") as shown:
             shown.read_until("ctrl-C ends it")

@@ -25,13 +25,22 @@ class Progress:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._failed = False
         self._start = time.monotonic()
         self._next = self._start + _EVERY
 
     def tick(self) -> float | None:
         """Shows the line when it is time; returns the seconds until then, None: never."""
-        if not output.is_terminal():
+        if self._failed or not output.is_terminal():
             return None
+        try:
+            return self._show()
+        except Exception as error:  # a line for show must not end a recording
+            self._failed = True
+            output.report_mistake(error)
+            return None
+
+    def _show(self) -> float:
         now = time.monotonic()
         if now >= self._next:
             output.show_progress(self._line(now))

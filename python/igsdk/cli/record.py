@@ -43,6 +43,7 @@ def record(path: str, target: str, duration: float | None, as_json: bool, **opti
     from igsdk.cli.recording import Recording
     from igsdk.cli.tracing import trace
 
-    settings = {**run_settings(options), "events": "none"}
+    # Failures are kept for the report; nobody here reads the stream.
+    settings = {**run_settings(options), "events": "failures"}
     recording = Recording(path, duration, as_json)
     return trace(target, settings, recording.work, before=recording.check)
