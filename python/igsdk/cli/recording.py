@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 from igsdk.cli import output
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 # The largest holders that the report at the end shows; `igsdk report` shows more.
 _SHORT = 5
+# Seconds of removing probes that nobody needs to hear of.
+_QUICK = 0.2
 
 
 class Recording:
@@ -66,8 +69,7 @@ class Recording:
         if not signals.urgent:
             self._show(run, profile, where)
         _say_where(where)
-        if run.detaching:
-            output.say("the kernel is still removing the probes; that ends by itself.")
+        _say_detaching(run)
 
     def _answer(self, count: int, with_command: bool) -> None:
         """Says at the terminal what ctrl-C did, since nothing else shows it."""
@@ -124,6 +126,16 @@ def _say_where(where: Path) -> None:
     output.say(f"the profile is in {name}; read it with `igsdk report {name}`.")
     if name.endswith(".pb.gz"):
         output.say(f"as a flame graph: `go tool pprof -http=: {name}`.")
+
+
+def _say_detaching(run: Run) -> None:
+    """Without uprobe-multi links the kernel takes about 0.1 s for each probe."""
+    end = time.monotonic() + _QUICK
+    while run.detaching:
+        if time.monotonic() > end:
+            output.say("the kernel is still removing the probes; that ends by itself.")
+            return
+        time.sleep(0.01)
 
 
 def _summary(run: Run, profile: Profile, where: Path) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def _table(profile: Profile, by: By, count: int) -> list[str]:
     elif by == "function":
         lines = function_lines(profile, count, width)
     else:
-        rows = profile.top(count, shown_value(profile), by)
+        rows = profile.without_driver().top(count, shown_value(profile), by)
         cells = [[format_bytes(row.self), format_bytes(row.total), _place(row)] for row in rows]
         lines = table(["self", "total", "<line"], cells, width) if rows else []
     return lines or ["Nothing matches."]
