@@ -101,7 +101,7 @@ def test_the_first_event_is_soon_on_screen(
     tmp_path: Path, driver: simdriver.Driver, environment: dict[str, str]
 ) -> None:
     """At most a second after the start; on a busy machine, at most a second of work."""
-    argv = [*IGSDK, "events", "--", driver.play, "-e", f"{STORY}; sleep 100"]
+    argv = [*IGSDK, "events", "--", str(driver.play), "-e", f"{STORY}; sleep 100"]
     walls, works = [], []
     for _ in range(3):
         start, used = time.monotonic(), children_seconds()

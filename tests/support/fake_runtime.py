@@ -137,5 +137,5 @@ if __name__ == "__main__":
     import igsdk._connect
     from igsdk.cli import main
 
-    igsdk._connect.connect = lambda target: FakeRuntime()  # type: ignore[assignment]
+    igsdk._connect.connect = lambda target: FakeRuntime()  # type: ignore[assignment,misc]
     main()
