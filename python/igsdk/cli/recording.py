@@ -56,7 +56,7 @@ class Recording:
         Raises:
             OutputUnwritable: neither the file nor a temporary folder can be written to.
         """
-        signals.on_request = lambda count: self._answer(count, run.command is not None)
+        signals.answer_with(lambda count: self._answer(count, run.command is not None))
         progress = None if run.command else Progress(run)
         if progress:
             output.say("recording; ctrl-C ends it and writes the profile.")

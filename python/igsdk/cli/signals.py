@@ -42,7 +42,7 @@ class Signals:
         self._at = -_ONE_SIGNAL
         self._before: dict[int, Any] = {}
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self.on_request: Callable[[int], None] | None = None
+        self._answer: Callable[[int], None] | None = None
 
     @property
     def requested(self) -> bool:
@@ -53,6 +53,12 @@ class Signals:
     def urgent(self) -> bool:
         """Whether it was asked for twice."""
         return self.requests > 1
+
+    def answer_with(self, answer: Callable[[int], None]) -> None:
+        """Calls `answer` with the number of requests at each one, at once for one that was."""
+        self._answer = answer
+        if self.requested:
+            answer(self.requests)
 
     def __enter__(self) -> Signals:
         for number in _HANDLED:
@@ -99,8 +105,8 @@ class Signals:
         self._escalate()
 
     def _escalate(self) -> None:
-        if self.on_request:
-            self.on_request(self.requests)
+        if self._answer:
+            self._answer(self.requests)
         if self.requests < 2:
             return
         for number in self._before:
