@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import resource
 import select
 import signal
 import subprocess
@@ -408,11 +409,38 @@ def test_kill_before_and_after_the_start() -> None:
     running.send_signal(signal.SIGTERM)  # gone: nothing happens
 
 
+def test_closing_before_the_start_kills_it(tmp_path: Path) -> None:
+    """Our failure before the start must not start it; only our death does."""
+    mark = tmp_path / "mark"
+    command = Command(["touch", str(mark)])
+    command.prepare()
+    command.close()
+    assert command.poll() == Exit(None, signal.SIGKILL)
+    assert not mark.exists()
+
+
 def test_its_descriptor_tells_the_end() -> None:
     command = start(["sleep", "0.2"])
     assert select.select([command], [], [], 0)[0] == []
     assert select.select([command], [], [], 10)[0] == [command]
     assert command.poll() == Exit(0)
+
+
+def test_descriptors_above_1023() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2000:
+        pytest.skip(f"the limit of open files is {hard}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    many = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+    try:
+        command = start(["sh", "-c", "ls /proc/self/fd | wc -l > /dev/null; exit 6"])
+        assert command.fileno() > 1023
+        assert command.wait(10) == Exit(6)
+        command.close()
+    finally:
+        for fd in many:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_nothing_of_ours_is_left_open() -> None:

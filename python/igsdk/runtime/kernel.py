@@ -175,7 +175,7 @@ def check_hold() -> Check:
         return Check("hold at start", "ok", "fanotify permission events")
     detail = f"fanotify: {os.strerror(ctypes.get_errno())}"
     remedy = "Run as root on a kernel with CONFIG_FANOTIFY_ACCESS_PERMISSIONS=y."
-    return Check("hold at start", "warn", f"{detail}; first allocations may be missed", remedy)
+    return Check("hold at start", "warn", f"{detail}; no command can be started", remedy)
 
 
 def check_return_probes() -> Check:

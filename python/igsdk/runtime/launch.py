@@ -114,7 +114,14 @@ class Command:
                 f"No process could be started for the command: {error.strerror}.",
                 "Free memory or raise the limit of processes (ulimit -u).",
             ) from error
-        self._pidfd = os.pidfd_open(self._pid)
+        try:
+            self._pidfd = os.pidfd_open(self._pid)
+        except OSError as error:
+            self._drop_unwatched()
+            raise StartFailed(
+                f"The command can't be watched: pidfd_open: {error.strerror}.",
+                "In a container, allow pidfd_open(2) to it.",
+            ) from error
         report = os.read(self._status, _REPORT.size)
         if len(report) < _REPORT.size:
             self._abandon()
@@ -142,8 +149,9 @@ class Command:
         A signal handler of the caller that raises ends the waiting, not the command.
         """
         if self._exit is None and self._pidfd >= 0:
-            ended, _, _ = select.select([self._pidfd], [], [], timeout)
-            if ended:
+            poller = select.poll()  # select() takes no descriptor above 1023
+            poller.register(self._pidfd, select.POLLIN)
+            if poller.poll(None if timeout is None else timeout * 1000):
                 self._reap()
         return self._exit
 
@@ -167,7 +175,10 @@ class Command:
         self.wait()
 
     def close(self) -> None:
-        """Gives back our descriptors; a command that still waits then goes on."""
+        """Gives back our descriptors. A command that was never told to go is killed: it
+        goes on by itself only when we die."""
+        if self._go >= 0:
+            self.kill()
         for name in ("_go", "_status", "_pidfd"):
             self._close(name)
 
@@ -184,8 +195,13 @@ class Command:
             os.close(fd)
 
     def _abandon(self) -> None:
-        """The process is of no use any more: it ends by itself or is killed."""
+        """The process is of no use any more."""
         self.kill()
+        self.close()
+
+    def _drop_unwatched(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        self._reap()
         self.close()
 
     def _check(self, stage: int, error: int) -> None:
