@@ -40,11 +40,11 @@ enum igsdk_kind {
 
 /* host_raw: whose memory it is, and so what it may be summed with. */
 enum igsdk_host {
-	IGSDK_HOST_OWN,		/* memory of a device, allocated by the process */
-	IGSDK_HOST_PINNED,	/* host memory: pinned, or vmm and pool placed on the host */
-	IGSDK_HOST_REGISTERED,	/* host memory that existed before */
-	IGSDK_HOST_IMPORTED,	/* another process's memory */
-	IGSDK_HOST_MANAGED,	/* pages may be anywhere */
+	IGSDK_HOST_OWN,	       /* memory of a device, allocated by the process */
+	IGSDK_HOST_PINNED,     /* host memory: pinned, or vmm and pool placed on the host */
+	IGSDK_HOST_REGISTERED, /* host memory that existed before */
+	IGSDK_HOST_IMPORTED,   /* another process's memory */
+	IGSDK_HOST_MANAGED,    /* pages may be anywhere */
 };
 
 /* How an account or a context came to its end. */
@@ -107,7 +107,7 @@ struct igsdk_usage_key {
 struct igsdk_usage {
 	struct igsdk_usage_key key;
 	struct igsdk_totals totals;
-	u64 in_use;	/* top bit set once ended: late frees must not count */
+	u64 in_use; /* top bit set once ended: late frees must not count */
 	u64 ended_at;
 	u32 generation; /* odd = in use */
 	u32 process;	/* slot */
@@ -205,26 +205,26 @@ struct igsdk_capture {
 
 /* Losses, counted in the kernel by cause; index of the `losses` array. */
 enum igsdk_loss {
-	IGSDK_LOSS_EVENTS,	      /* events ring full */
-	IGSDK_LOSS_CAPTURES,	      /* captures ring full: the stack is sent at its next use */
-	IGSDK_LOSS_PROCESSES_FULL,    /* calls booked to the one global row */
+	IGSDK_LOSS_EVENTS,	   /* events ring full */
+	IGSDK_LOSS_CAPTURES,	   /* captures ring full: the stack is sent at its next use */
+	IGSDK_LOSS_PROCESSES_FULL, /* calls booked to the one global row */
 	IGSDK_LOSS_USAGE_FULL,
-	IGSDK_LOSS_ACCOUNTS_FULL,     /* calls booked to [accounts full] */
-	IGSDK_LOSS_LIVE_FULL,	      /* allocations whose free can't be matched */
-	IGSDK_LOSS_THREADS,	      /* calls without in-flight state */
+	IGSDK_LOSS_ACCOUNTS_FULL, /* calls booked to [accounts full] */
+	IGSDK_LOSS_LIVE_FULL,	  /* allocations whose free can't be matched */
+	IGSDK_LOSS_THREADS,	  /* calls without in-flight state */
 	IGSDK_LOSS_CONTEXTS_FULL,
-	IGSDK_LOSS_READ_FAULT,	      /* result could not be read from user memory */
-	IGSDK_LOSS_STACK_FAILED,      /* stack walks that gave nothing */
-	IGSDK_LOSS_NESTED,	      /* hooked calls inside a hooked call: not booked */
-	IGSDK_LOSS_ABANDONED,	      /* calls that never returned to their probe */
+	IGSDK_LOSS_READ_FAULT,	 /* result could not be read from user memory */
+	IGSDK_LOSS_STACK_FAILED, /* stack walks that gave nothing */
+	IGSDK_LOSS_NESTED,	 /* hooked calls inside a hooked call: not booked */
+	IGSDK_LOSS_ABANDONED,	 /* calls that never returned to their probe */
 	IGSDK_LOSS_UNKNOWN_FREE,
-	IGSDK_LOSS_MISSED_FREE,	      /* an address was handed out again without a free */
-	IGSDK_LOSS_NOT_BOOKED_GRAPH,  /* graph memory nodes seen */
+	IGSDK_LOSS_MISSED_FREE,	     /* an address was handed out again without a free */
+	IGSDK_LOSS_NOT_BOOKED_GRAPH, /* graph memory nodes seen */
 	IGSDK_LOSS_NOT_BOOKED_EXTERNAL,
 	IGSDK_LOSS_NOT_BOOKED_SPARSE,
-	IGSDK_LOSS_SIZE_UNKNOWN,      /* imports whose size nobody told */
-	IGSDK_LOSS_FORMAT_UNKNOWN,    /* arrays of a format without a known size */
-	IGSDK_LOSS_UNMAP_PARTIAL,     /* unmap covered more maps than one call may walk */
+	IGSDK_LOSS_SIZE_UNKNOWN,   /* imports whose size nobody told */
+	IGSDK_LOSS_FORMAT_UNKNOWN, /* arrays of a format without a known size */
+	IGSDK_LOSS_UNMAP_PARTIAL,  /* unmap covered more maps than one call may walk */
 	IGSDK_LOSS_COUNT,
 };
 

@@ -18,8 +18,8 @@ static __always_inline struct igsdk_usage *usage_at(u32 slot)
 }
 
 /* Puts a usage row at the head of its process's list, without a lock. */
-static __always_inline void usage_link(struct igsdk_process *process,
-				       struct igsdk_usage *usage, u32 slot)
+static __always_inline void usage_link(struct igsdk_process *process, struct igsdk_usage *usage,
+				       u32 slot)
 {
 	for (int i = 0; i < LINK_TRIES; i++) {
 		u32 head = process->usages;

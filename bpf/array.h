@@ -24,7 +24,7 @@ struct shape {
 	u32 levels;
 };
 
-/* Bytes of one element's channel by CUarray_format; 0 = not known. */
+/* Bytes of one element's channel by CUarray_format; 0 = not known, and so booked. */
 static __always_inline u32 format_bytes(u32 format)
 {
 	switch (format) {
@@ -56,12 +56,13 @@ static __noinline u64 shape_bytes(const struct shape *shape)
 	u64 depth = at_least_one(shape->depth), elements = 0;
 	u32 size = format_bytes(shape->format);
 
-	if (!size) {
+	if (!size)
 		count_loss(IGSDK_LOSS_FORMAT_UNKNOWN);
-		size = 1;
-	}
-	for (u32 level = 0; level < MAX_LEVELS && level < shape->levels; level++) {
+	for (u32 level = 0; level < MAX_LEVELS; level++) {
 		elements += width * height * depth;
+		/* the driver makes at least one level and none below a single element */
+		if (level + 1 >= shape->levels || (width | height | (flat ? 1 : depth)) == 1)
+			break;
 		width = at_least_one(width / 2);
 		height = at_least_one(height / 2);
 		if (!flat)
@@ -89,23 +90,23 @@ struct descriptor_3d {
 };
 
 /* The descriptor is read at entry: the caller may reuse it once the call runs. */
-#define READ_SHAPE(TYPE, ADDRESS, SHAPE, FLAGS, DEPTH)                                \
-	do {                                                                          \
-		struct TYPE read = {};                                                \
-		if (bpf_probe_read_user(&read, sizeof(read), (void *)(ADDRESS)))      \
-			count_loss(IGSDK_LOSS_READ_FAULT);                            \
-		(SHAPE)->width = read.width;                                          \
-		(SHAPE)->height = read.height;                                        \
-		(SHAPE)->format = read.format;                                        \
-		(SHAPE)->channels = read.channels;                                    \
-		(SHAPE)->depth = DEPTH;                                               \
-		(SHAPE)->flags = FLAGS;                                               \
+#define READ_SHAPE(TYPE, ADDRESS, SHAPE, FLAGS, DEPTH)                           \
+	do {                                                                     \
+		struct TYPE read = {};                                           \
+		if (bpf_probe_read_user(&read, sizeof(read), (void *)(ADDRESS))) \
+			count_loss(IGSDK_LOSS_READ_FAULT);                       \
+		(SHAPE)->width = read.width;                                     \
+		(SHAPE)->height = read.height;                                   \
+		(SHAPE)->format = read.format;                                   \
+		(SHAPE)->channels = read.channels;                               \
+		(SHAPE)->depth = DEPTH;                                          \
+		(SHAPE)->flags = FLAGS;                                          \
 	} while (0)
 
 static __noinline int array_creating(struct thread *thread, u32 call)
 {
 	u64 address = thread->args[1];
-	struct shape shape = { .levels = 1 };
+	struct shape shape = {.levels = 1};
 
 	if (call == IGSDK_CALL_MIPMAPPED_ARRAY_CREATE)
 		shape.levels = thread->args[2];
@@ -125,7 +126,7 @@ static __noinline int array_creating(struct thread *thread, u32 call)
 /* Known, so that its destruction isn't taken for an unknown one, and nothing to book. */
 static __always_inline int array_without_memory(struct thread *thread, u32 space)
 {
-	struct live entry = { .account = IGSDK_NO_INDEX };
+	struct live entry = {.account = IGSDK_NO_INDEX};
 	struct live_key key;
 	u64 array;
 

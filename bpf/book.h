@@ -162,7 +162,7 @@ static __noinline int book_alloc(struct thread *thread, struct claim *claim)
 		.process = process ? process->number : 0,
 		.space = claim->space,
 	};
-	struct live entry = { .bytes = claim->bytes, .account = slot };
+	struct live entry = {.bytes = claim->bytes, .account = slot};
 
 	if (!account)
 		return 0;

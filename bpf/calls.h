@@ -60,6 +60,8 @@ static __noinline int prepare_rare(struct thread *thread, struct pt_regs *regs)
 	switch (thread->call) {
 	case IGSDK_CALL_MEM_HOST_UNREGISTER:
 		return take(thread, thread->args[0], SPACE_REGISTERED);
+	case IGSDK_CALL_IPC_CLOSE_MEM_HANDLE:
+		return shared_closing(thread);
 	case IGSDK_CALL_MEM_FREE_HOST:
 		return take(thread, thread->args[0], SPACE_HOST);
 	case IGSDK_CALL_ARRAY_DESTROY:
@@ -180,6 +182,8 @@ static __noinline int finish_special(struct thread *thread, u32 result)
 		return array_created(thread, result, SPACE_MIPMAP);
 	case IGSDK_CALL_IPC_OPEN_MEM_HANDLE:
 		return ipc_opened(thread, result);
+	case IGSDK_CALL_IPC_CLOSE_MEM_HANDLE:
+		return shared_closed(thread, result);
 	case IGSDK_CALL_MEM_POOL_IMPORT_POINTER:
 		return pool_imported_pointer(thread, result);
 	}
@@ -232,7 +236,6 @@ static __always_inline int finish(struct thread *thread, u32 result)
 	case IGSDK_CALL_MEM_FREE_ASYNC:
 	case IGSDK_CALL_MEM_FREE_HOST:
 	case IGSDK_CALL_MEM_HOST_UNREGISTER:
-	case IGSDK_CALL_IPC_CLOSE_MEM_HANDLE:
 	case IGSDK_CALL_ARRAY_DESTROY:
 	case IGSDK_CALL_MIPMAPPED_ARRAY_DESTROY:
 		return freed(thread, result, thread->args[0]);
@@ -257,7 +260,6 @@ static __always_inline void prepare(struct thread *thread, struct pt_regs *regs)
 	switch (thread->call) {
 	case IGSDK_CALL_MEM_FREE:
 	case IGSDK_CALL_MEM_FREE_ASYNC:
-	case IGSDK_CALL_IPC_CLOSE_MEM_HANDLE:
 		take(thread, thread->args[0], SPACE_POINTER);
 		break;
 	case IGSDK_CALL_MEM_FREE_V1:
@@ -285,11 +287,12 @@ static __noinline int abandon(struct thread *thread)
 	case IGSDK_CALL_MEM_FREE_ASYNC:
 	case IGSDK_CALL_MEM_FREE_HOST:
 	case IGSDK_CALL_MEM_HOST_UNREGISTER:
-	case IGSDK_CALL_IPC_CLOSE_MEM_HANDLE:
 	case IGSDK_CALL_ARRAY_DESTROY:
 	case IGSDK_CALL_MIPMAPPED_ARRAY_DESTROY:
 		put_back(thread);
 		return 0;
+	case IGSDK_CALL_IPC_CLOSE_MEM_HANDLE:
+		return shared_closed(thread, NEVER_RETURNED);
 	case IGSDK_CALL_MEM_RELEASE:
 		return vmm_released(thread, NEVER_RETURNED);
 	case IGSDK_CALL_MEM_MAP:

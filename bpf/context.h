@@ -150,10 +150,11 @@ static long usage_end(u32 index, void *data)
 static __noinline int context_end(struct thread *thread, u32 generation)
 {
 	struct igsdk_process *process = process_at(thread->process);
-	struct ending ending = { .context = generation, .now = bpf_ktime_get_boot_ns() };
+	struct ending ending = {.context = generation, .now = bpf_ktime_get_boot_ns()};
 
 	if (!process || !generation)
 		return 0;
+	next_generation(thread); /* whoever has it current must look again */
 	ending.slot = process->usages;
 	bpf_loop(MAX_USAGES_AT_END, usage_end, &ending, 0);
 	emit_end(IGSDK_RECORD_CONTEXT_END, thread->process, thread->process_generation, generation);
@@ -219,7 +220,7 @@ static __noinline int primary_retained(struct thread *thread)
 	s32 device = thread->args[1];
 	struct live_key key = handle_key(thread, (u32)device, SPACE_PRIMARY);
 	struct handle *known = bpf_map_lookup_elem(&handles, &key);
-	struct handle fresh = { .references = 1, .device = device, .primary = true };
+	struct handle fresh = {.references = 1, .device = device, .primary = true};
 
 	if (known && known->generation) {
 		__sync_fetch_and_add(&known->references, 1);

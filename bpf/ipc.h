@@ -36,6 +36,50 @@ static __noinline int shared_out(struct thread *thread, u64 out, u64 pointer)
 	return 0;
 }
 
+/*
+ * Opening the same memory again in the same process gives the same address and
+ * one more thing to close; it moves no bytes.
+ */
+static __always_inline bool shared_again(struct thread *thread, u64 address)
+{
+	struct live_key key = handle_key(thread, address, SPACE_POINTER);
+	struct live *entry = bpf_map_lookup_elem(&live_table, &key);
+	struct igsdk_account *account = entry ? account_at(entry->account) : NULL;
+	struct igsdk_usage *usage = account ? usage_at(account->usage) : NULL;
+
+	if (!usage || account->generation != entry->generation || usage->ended ||
+	    account->key.kind != IGSDK_KIND_IMPORTED)
+		return false;
+	__sync_fetch_and_add(&entry->references, ONE_REFERENCE);
+	return true;
+}
+
+/* A close has begun: only the last one takes the entry out. */
+static __noinline int shared_closing(struct thread *thread)
+{
+	struct live_key key = handle_key(thread, thread->args[0], SPACE_POINTER);
+	struct live *entry = bpf_map_lookup_elem(&live_table, &key);
+
+	thread->args[1] = entry && entry->references; /* the call has one argument */
+	if (!thread->args[1])
+		return take(thread, thread->args[0], SPACE_POINTER);
+	__sync_fetch_and_add(&entry->references, -ONE_REFERENCE);
+	return 0;
+}
+
+static __noinline int shared_closed(struct thread *thread, u32 result)
+{
+	struct live_key key = handle_key(thread, thread->args[0], SPACE_POINTER);
+	struct live *entry;
+
+	if (!thread->args[1])
+		return freed(thread, result, thread->args[0]);
+	entry = bpf_map_lookup_elem(&live_table, &key);
+	if (result && entry)
+		__sync_fetch_and_add(&entry->references, ONE_REFERENCE);
+	return 0;
+}
+
 static __always_inline int shared_in(struct thread *thread, u32 result, struct claim *claim,
 				     u64 hash)
 {
@@ -45,6 +89,8 @@ static __always_inline int shared_in(struct thread *thread, u32 result, struct c
 	if (!bytes && !result)
 		count_loss(IGSDK_LOSS_SIZE_UNKNOWN);
 	if (!result && read_pointer(thread->args[0], 8, &claim->address))
+		return 0;
+	if (!result && shared_again(thread, claim->address))
 		return 0;
 	return settle(thread, claim, result);
 }

@@ -12,43 +12,43 @@
 #include "abi.h"
 #include "kernel.h"
 
-#define ROWS(NAME, ROW, SIZE)                           \
-	struct {                                        \
-		__uint(type, BPF_MAP_TYPE_ARRAY);       \
-		__uint(map_flags, BPF_F_MMAPABLE);      \
-		__uint(max_entries, SIZE);              \
-		__type(key, u32);                       \
-		__type(value, ROW);                     \
+#define ROWS(NAME, ROW, SIZE)                      \
+	struct {                                   \
+		__uint(type, BPF_MAP_TYPE_ARRAY);  \
+		__uint(map_flags, BPF_F_MMAPABLE); \
+		__uint(max_entries, SIZE);         \
+		__type(key, u32);                  \
+		__type(value, ROW);                \
 	} NAME SEC(".maps")
 
-#define TABLE(NAME, KEY, VALUE, SIZE)                   \
-	struct {                                        \
-		__uint(type, BPF_MAP_TYPE_HASH);        \
-		__uint(max_entries, SIZE);              \
-		__type(key, KEY);                       \
-		__type(value, VALUE);                   \
+#define TABLE(NAME, KEY, VALUE, SIZE)            \
+	struct {                                 \
+		__uint(type, BPF_MAP_TYPE_HASH); \
+		__uint(max_entries, SIZE);       \
+		__type(key, KEY);                \
+		__type(value, VALUE);            \
 	} NAME SEC(".maps")
 
 /* A memory that may forget: what drops out is only told again. */
-#define RECENT(NAME, KEY, VALUE, SIZE)                  \
-	struct {                                        \
-		__uint(type, BPF_MAP_TYPE_LRU_HASH);    \
-		__uint(max_entries, SIZE);              \
-		__type(key, KEY);                       \
-		__type(value, VALUE);                   \
+#define RECENT(NAME, KEY, VALUE, SIZE)               \
+	struct {                                     \
+		__uint(type, BPF_MAP_TYPE_LRU_HASH); \
+		__uint(max_entries, SIZE);           \
+		__type(key, KEY);                    \
+		__type(value, VALUE);                \
 	} NAME SEC(".maps")
 
-#define FREE_SLOTS(NAME, SIZE)                          \
-	struct {                                        \
-		__uint(type, BPF_MAP_TYPE_STACK);       \
-		__uint(max_entries, SIZE);              \
-		__type(value, u32);                     \
+#define FREE_SLOTS(NAME, SIZE)                    \
+	struct {                                  \
+		__uint(type, BPF_MAP_TYPE_STACK); \
+		__uint(max_entries, SIZE);        \
+		__type(value, u32);               \
 	} NAME SEC(".maps")
 
-#define RING(NAME, SIZE)                                \
-	struct {                                        \
-		__uint(type, BPF_MAP_TYPE_RINGBUF);     \
-		__uint(max_entries, SIZE);              \
+#define RING(NAME, SIZE)                            \
+	struct {                                    \
+		__uint(type, BPF_MAP_TYPE_RINGBUF); \
+		__uint(max_entries, SIZE);          \
 	} NAME SEC(".maps")
 
 /* Which address of which process; `space` keeps handles apart from pointers. */

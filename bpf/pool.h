@@ -59,7 +59,7 @@ static __noinline int pool_created(struct thread *thread, u64 location_address)
 
 static __always_inline int pool_of_device(struct thread *thread)
 {
-	struct location location = { .type = LOCATION_DEVICE, .id = thread->args[1] };
+	struct location location = {.type = LOCATION_DEVICE, .id = thread->args[1]};
 
 	return pool_store(thread, thread->args[0], &location);
 }

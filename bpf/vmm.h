@@ -38,11 +38,12 @@ static __noinline int vmm_imported(struct thread *thread, u32 result)
 		.host = IGSDK_HOST_IMPORTED,
 		.space = SPACE_VMM_HANDLE,
 	};
-	struct live entry = { .references = ONE_REFERENCE };
+	struct live entry = {.references = ONE_REFERENCE};
 	struct igsdk_account *account;
 	struct live_key key;
 
 	claim_here(thread, &claim);
+	claim.context = 0; /* like all vmm memory it belongs to the process */
 	if (result)
 		return book_failure(thread, &claim, result);
 	if (read_handle(thread->args[0], &claim.address))
@@ -123,7 +124,7 @@ static __noinline int vmm_mapped(struct thread *thread, u32 result)
 {
 	u64 size = thread->args[1], handle = thread->args[3];
 	struct live_key key = handle_key(thread, handle, SPACE_VMM_HANDLE);
-	struct live map = { .bytes = size, .references = handle, .account = IGSDK_NO_INDEX };
+	struct live map = {.bytes = size, .references = handle, .account = IGSDK_NO_INDEX};
 	struct live *entry = vmm_find(&key);
 
 	if (result) {

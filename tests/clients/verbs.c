@@ -147,6 +147,14 @@ static int verb_say(struct run *run, struct op *op)
     return 0;
 }
 
+/* clear VARIABLE: so that what was freed is not freed again. */
+static int verb_clear(struct run *run, struct op *op)
+{
+    (void)run;
+    variable_of(op->words[1])->value = 0;
+    return 0;
+}
+
 static int verb_show(struct run *run, struct op *op)
 {
     printf("%s %lu\n", op->words[1], number(run, op, 1));
@@ -202,23 +210,41 @@ static const struct {
     handler_t handler;
     int words; /* at least */
 } verbs[] = {
-    {"barrier", verb_barrier, 1},    {"repeat", verb_repeat, 2},
-    {"time", verb_time, 1},          {"depth", verb_depth, 2},
-    {"pattern", verb_pattern, 2},    {"fork", verb_fork, 1},
-    {"wait", verb_wait, 1},          {"exec", verb_exec, 2},
-    {"exit", verb_exit, 1},          {"kill9", verb_kill9, 1},
-    {"signal", verb_signal, 2},      {"sleep", verb_sleep, 2},
-    {"spin", verb_spin, 2},          {"say", verb_say, 1},
-    {"show", verb_show, 2},          {"touch", verb_touch, 2},
-    {"await", verb_await, 2},        {"teardown", verb_teardown, 1},
-    {"inject", verb_inject, 2},      {"use", verb_use, 1},
-    {"ipcopen", verb_ipc_open, 3},   {"blob", verb_structure, 3},
-    {"prop", verb_structure, 4},     {"poolprops", verb_structure, 4},
-    {"location", verb_structure, 4}, {"desc", verb_structure, 6},
-    {"desc3", verb_structure, 8},    {"desc1", verb_structure, 6},
-    {"desc31", verb_structure, 8},   {"graphnode", verb_structure, 5},
-    {"pairs", verb_pairs, 3},        {"rate", verb_rate, 4},
-    {"fill", verb_fill, 4},          {"drain", verb_drain, 2},
+    {"barrier", verb_barrier, 1},
+    {"repeat", verb_repeat, 2},
+    {"time", verb_time, 1},
+    {"depth", verb_depth, 2},
+    {"pattern", verb_pattern, 2},
+    {"fork", verb_fork, 1},
+    {"wait", verb_wait, 1},
+    {"exec", verb_exec, 2},
+    {"exit", verb_exit, 1},
+    {"kill9", verb_kill9, 1},
+    {"signal", verb_signal, 2},
+    {"sleep", verb_sleep, 2},
+    {"spin", verb_spin, 2},
+    {"say", verb_say, 1},
+    {"clear", verb_clear, 2},
+    {"show", verb_show, 2},
+    {"touch", verb_touch, 2},
+    {"await", verb_await, 2},
+    {"teardown", verb_teardown, 1},
+    {"inject", verb_inject, 2},
+    {"use", verb_use, 1},
+    {"ipcopen", verb_ipc_open, 3},
+    {"blob", verb_structure, 3},
+    {"prop", verb_structure, 4},
+    {"poolprops", verb_structure, 4},
+    {"location", verb_structure, 4},
+    {"desc", verb_structure, 6},
+    {"desc3", verb_structure, 8},
+    {"desc1", verb_structure, 6},
+    {"desc31", verb_structure, 8},
+    {"graphnode", verb_structure, 5},
+    {"pairs", verb_pairs, 3},
+    {"rate", verb_rate, 4},
+    {"fill", verb_fill, 4},
+    {"drain", verb_drain, 2},
 };
 
 void bind_op(struct op *op)

@@ -66,6 +66,8 @@ class Groups:
     @property
     def last(self) -> Column:
         """The last row of each group."""
+        if not len(self.starts):
+            return self.order[:0]
         ends = np.append(self.starts[1:], len(self.order))
         last: Column = self.order[ends - 1]
         return last
