@@ -155,12 +155,16 @@ class BuildBpf(Command):
 def compile_bpf(clang: str, source: Path, output: Path, target: str) -> None:
     """Compiles one object whole or not at all; DWARF goes, BTF stays."""
     output.parent.mkdir(parents=True, exist_ok=True)
+    # Where Debian keeps asm/types.h, which only compilers for this machine look for.
+    multiarch = f"/usr/include/{os.uname().machine}-linux-gnu"
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
         fresh = Path(folder) / output.name
         command = [clang, "-O2", "-g", "-mcpu=v3", "-target", "bpf", f"-D__TARGET_ARCH_{target}"]
         # The folder's own name must not get into the object: same source, same bytes.
         command += ["-Wall", "-Wextra", "-Wno-unused-parameter", f"-ffile-prefix-map={ROOT}=."]
-        subprocess.run([*command, "-c", str(source), "-o", str(fresh)], check=True)
+        command += ["-idirafter", multiarch, "-c", str(source), "-o", str(fresh)]
+        if subprocess.run(command).returncode:
+            raise SystemExit(f"build_bpf: {Path(clang).name} could not compile {source.name}")
         strip = find_strip(clang)
         if strip is None:
             print(
@@ -213,4 +217,4 @@ def native_options() -> dict[str, object]:
     return {"ext_modules": [extension], "cmdclass": commands}
 
 
-setup(**native_options())  # type: ignore[arg-type]
+setup(**native_options())

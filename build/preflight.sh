@@ -138,7 +138,7 @@ check_apt() {
     command -v apt-get >/dev/null 2>&1 || stop 29 "This system has no apt-get, and packages are missing." \
         "Install what build/setup.sh names with the system's own package manager, then run this again."
     [ "$(id -u)" -eq 0 ] || stop 24 "You are $(id -un), and installing packages takes root." "Run it again as root: sudo make run"
-    room /usr 1200 "the packages that are missing"
+    room /usr 1500 "the packages that are missing"
     update_lists || stop 29 "apt-get could not fetch its lists: $(printf '%s\n' "$told" | grep -m1 '^[EW]:')" \
         "Check the network, the proxy and the sources of apt, then run this again."
 }

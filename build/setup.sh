@@ -118,7 +118,7 @@ plan=()
 checks=(disk)
 mapfile -t packages < <(missing_packages)
 if [ ${#packages[@]} -gt 0 ]; then
-    plan+=("Debian packages, up to 900 MB in /usr, 1 to 4 minutes: ${packages[*]}")
+    plan+=("Debian packages, up to 1.1 GB on a bare system, 1 to 4 minutes: ${packages[*]}")
     checks+=(apt)
 fi
 if python="$(find_python)"; then
@@ -142,6 +142,8 @@ python="$(find_python)" || stop 32 "No CPython 3.10 to 3.13 with venv and header
     "Install python3-venv and python3-dev, or name an interpreter in IGSDK_PYTHON."
 version="$("$python" -c 'import sys; print(sys.executable, sys.version)')"
 fresh venv "$version" || make_environment
+# Where Python came with the packages, there was no pip to ask before.
+[ ${#packages[@]} -eq 0 ] || [ "${checks[-1]}" != pip ] || build/preflight.sh pip
 for item in "${wanted[@]}"; do
     fresh "${item%%:*}" "$(fingerprint "${item#*:}")" || install_pinned "${item%%:*}" "${item#*:}"
 done

@@ -28,7 +28,7 @@ def test_every_name_is_there(name: str) -> None:
 
 def test_unknown_names_are_attribute_errors() -> None:
     with pytest.raises(AttributeError, match="nothing_of_the_sort"):
-        igsdk.nothing_of_the_sort  # type: ignore[attr-defined]  # noqa: B018
+        igsdk.nothing_of_the_sort  # noqa: B018
 
 
 def test_import_is_lazy() -> None:
