@@ -2,6 +2,7 @@
 # Thin: every target calls a script of build/, which can be called by hand too.
 
 PYTEST_ARGS ?=
+BENCH ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help run setup native test lint format wheel bench clean
@@ -30,8 +31,8 @@ format: ## lets ruff and clang-format rewrite the sources
 wheel: ## dist/*.whl with the BPF objects and libbpf inside
 	@build/wheel.sh
 
-bench: ## speed, with the floor beside it (root, a quiet machine)
-	@build/bench.sh
+bench: ## speed, with the floor beside it (root, a quiet machine); BENCH="pairs" for some
+	@build/bench.sh $(BENCH)
 
 clean: ## removes all that the other targets made inside this folder
 	@build/clean.sh
