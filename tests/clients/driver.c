@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "play.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,7 +171,7 @@ bool bind_driver_call(struct op *op)
 {
     op->handler = verb_call;
     op->symbol = op->words[0];
-    if (!strncmp(op->words[0], "cu", 2)) {
+    if (!strncmp(op->words[0], "cu", 2) && isupper((unsigned char)op->words[0][2])) {
         for (int i = 1; i < op->n_words; i++)
             op->arguments[op->n_arguments++] = parse_argument(op->words[i], '*');
         return true;

@@ -20,7 +20,8 @@ static const struct {
     {"desc3", "qqqwww", 40},   /* array3, mip: width height depth format channels flags */
     {"desc1", "wwww", 16},     /* array1: as desc, 32 bits */
     {"desc31", "wwwwww", 24},  /* array31 */
-    {"graphnode", "11l", 120}, /* cuGraphAddMemAllocNode; its size: see graphbytes */
+    {"graphnode", "11l", 120}, /* cuGraphAddMemAllocNode; its size: see below */
+    {"nodeparams", "w", 256},  /* cuGraphAddNode: type, and the size where it allocates */
 };
 
 static uint32_t location_type(const char *word, int line)
@@ -82,5 +83,7 @@ int verb_structure(struct run *run, struct op *op)
         }
     if (!strcmp(op->words[0], "graphnode"))
         put((char *)variable->blob + 104, word_value(run, op, 4), 8);
+    if (!strcmp(op->words[0], "nodeparams"))
+        put((char *)variable->blob + 120, word_value(run, op, 3), 8);
     return 0;
 }

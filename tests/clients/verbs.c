@@ -241,6 +241,7 @@ static const struct {
     {"desc1", verb_structure, 6},
     {"desc31", verb_structure, 8},
     {"graphnode", verb_structure, 5},
+    {"nodeparams", verb_structure, 4},
     {"pairs", verb_pairs, 3},
     {"rate", verb_rate, 4},
     {"fill", verb_fill, 4},
