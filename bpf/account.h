@@ -43,8 +43,9 @@ static __always_inline void usage_fill(struct igsdk_usage *row, const struct igs
 	row->generation = generation + 1;
 }
 
-static __noinline u32 usage_slot(const struct igsdk_usage_key *key, u32 process)
+GLOBAL u32 usage_slot(const struct igsdk_usage_key *key, u32 process)
 {
+	NEED(key);
 	struct igsdk_process *owner = process_at(process);
 	struct igsdk_usage *row;
 	u32 *found, slot;
@@ -109,8 +110,9 @@ static __always_inline u32 overflow_slot(struct igsdk_usage *usage, u32 usage_in
 	return usage->overflow;
 }
 
-static __noinline u32 account_create(const struct igsdk_account_key *key, u32 process)
+GLOBAL u32 account_create(const struct igsdk_account_key *key, u32 process)
 {
+	NEED(key);
 	struct igsdk_usage_key usage_key = {
 		.process = key->process,
 		.context = key->context,

@@ -49,26 +49,46 @@ static __always_inline u64 at_least_one(u64 value)
 	return value ? value : 1;
 }
 
-static __noinline u64 shape_bytes(const struct shape *shape)
+struct levels {
+	u64 width;
+	u64 height;
+	u64 depth;
+	u64 elements;
+	u32 flat; /* layers stay as many at every level */
+	u32 pad;
+};
+
+/* One level of a mipmap. A loop callback, since the verifier walks real loops out. */
+static long add_level(u32 index, void *data)
 {
-	bool flat = shape->flags & (ARRAY_LAYERED | ARRAY_CUBEMAP);
-	u64 width = shape->width, height = at_least_one(shape->height);
-	u64 depth = at_least_one(shape->depth), elements = 0;
+	struct levels *at = data;
+	u64 last = at->width | at->height | (at->flat ? 1 : at->depth);
+
+	at->elements += at->width * at->height * at->depth;
+	at->width = at_least_one(at->width / 2);
+	at->height = at_least_one(at->height / 2);
+	if (!at->flat)
+		at->depth = at_least_one(at->depth / 2);
+	/* the driver makes no level below a single element */
+	return last == 1;
+}
+
+GLOBAL u64 shape_bytes(const struct shape *shape)
+{
+	NEED(shape);
+	struct levels at = {
+		.width = shape->width,
+		.height = at_least_one(shape->height),
+		.depth = at_least_one(shape->depth),
+		.flat = shape->flags & (ARRAY_LAYERED | ARRAY_CUBEMAP),
+	};
 	u32 size = format_bytes(shape->format);
+	u32 levels = at_least_one(shape->levels);
 
 	if (!size)
 		count_loss(IGSDK_LOSS_FORMAT_UNKNOWN);
-	for (u32 level = 0; level < MAX_LEVELS; level++) {
-		elements += width * height * depth;
-		/* the driver makes at least one level and none below a single element */
-		if (level + 1 >= shape->levels || (width | height | (flat ? 1 : depth)) == 1)
-			break;
-		width = at_least_one(width / 2);
-		height = at_least_one(height / 2);
-		if (!flat)
-			depth = at_least_one(depth / 2);
-	}
-	return elements * size * shape->channels;
+	bpf_loop(levels < MAX_LEVELS ? levels : MAX_LEVELS, add_level, &at, 0);
+	return at.elements * size * shape->channels;
 }
 
 struct descriptor_v1 {
@@ -103,8 +123,9 @@ struct descriptor_3d {
 		(SHAPE)->flags = FLAGS;                                          \
 	} while (0)
 
-static __noinline int array_creating(struct thread *thread, u32 call)
+GLOBAL int array_creating(struct thread *thread, u32 call)
 {
+	NEED(thread);
 	u64 address = thread->args[1];
 	struct shape shape = {.levels = 1};
 
@@ -137,8 +158,9 @@ static __always_inline int array_without_memory(struct thread *thread, u32 space
 	return live_insert(&key, &entry);
 }
 
-static __noinline int array_created(struct thread *thread, u32 result, u32 space)
+GLOBAL int array_created(struct thread *thread, u32 result, u32 space)
 {
+	NEED(thread);
 	struct plain plain = {
 		.bytes = thread->args[1],
 		.kind = IGSDK_KIND_ARRAY,

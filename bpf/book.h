@@ -98,8 +98,9 @@ static __always_inline u32 claim_account(struct thread *thread, const struct cla
 }
 
 /* A free that we did not see: the driver has handed the address out again. */
-static __noinline int book_missed_free(struct live_key *key)
+GLOBAL int book_missed_free(struct live_key *key)
 {
+	NEED(key);
 	struct live *old = bpf_map_lookup_elem(&live_table, key);
 	struct igsdk_account *account;
 	struct igsdk_usage *usage;
@@ -152,8 +153,10 @@ static __always_inline void book_to(struct thread *thread, u32 slot, u64 address
 	emit(thread, &what, usage_move(usage, bytes));
 }
 
-static __noinline int book_alloc(struct thread *thread, struct claim *claim)
+GLOBAL int book_alloc(struct thread *thread, struct claim *claim)
 {
+	NEED(thread);
+	NEED(claim);
 	u32 slot = claim_account(thread, claim);
 	struct igsdk_account *account = account_at(slot);
 	struct igsdk_process *process = process_at(thread->process);
@@ -176,8 +179,10 @@ static __noinline int book_alloc(struct thread *thread, struct claim *claim)
 	return 0;
 }
 
-static __noinline int book_failure(struct thread *thread, struct claim *claim, u32 result)
+GLOBAL int book_failure(struct thread *thread, struct claim *claim, u32 result)
 {
+	NEED(thread);
+	NEED(claim);
 	u32 slot = claim_account(thread, claim);
 	struct igsdk_account *account = account_at(slot);
 	struct igsdk_usage *usage = account ? usage_at(account->usage) : NULL;
@@ -200,8 +205,10 @@ static __noinline int book_failure(struct thread *thread, struct claim *claim, u
 }
 
 /* Books the free of an entry that was taken out of the live table. */
-static __noinline int book_free(struct thread *thread, struct live *entry, u64 address)
+GLOBAL int book_free(struct thread *thread, struct live *entry, u64 address)
 {
+	NEED(thread);
+	NEED(entry);
 	struct igsdk_account *account = account_at(entry->account);
 	struct igsdk_usage *usage = account ? usage_at(account->usage) : NULL;
 	struct happening what = {

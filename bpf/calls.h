@@ -103,8 +103,9 @@ static __noinline int prepare_rare(struct thread *thread, struct pt_regs *regs)
 	return 0;
 }
 
-static __noinline int finish_context(struct thread *thread, u32 result)
+GLOBAL int finish_context(struct thread *thread, u32 result)
 {
+	NEED(thread);
 	switch (thread->call) {
 	case IGSDK_CALL_CTX_DESTROY:
 		return context_destroyed(thread, result);
@@ -158,8 +159,9 @@ static __noinline int finish_context(struct thread *thread, u32 result)
 	return 0;
 }
 
-static __noinline int finish_special(struct thread *thread, u32 result)
+GLOBAL int finish_special(struct thread *thread, u32 result)
 {
+	NEED(thread);
 	switch (thread->call) {
 	case IGSDK_CALL_MEM_CREATE:
 		return vmm_created(thread, result);
@@ -190,8 +192,9 @@ static __noinline int finish_special(struct thread *thread, u32 result)
 	return finish_context(thread, result);
 }
 
-static __noinline int finish_plain(struct thread *thread, u32 result)
+GLOBAL int finish_plain(struct thread *thread, u32 result)
 {
+	NEED(thread);
 	struct plain plain = {
 		.bytes = thread->args[1],
 		.kind = IGSDK_KIND_DEVICE,
@@ -277,8 +280,9 @@ static __always_inline void prepare(struct thread *thread, struct pt_regs *regs)
  * The call in flight never came to its return probe. Whether it did its work is
  * not known; what it took out of a table goes back.
  */
-static __noinline int abandon(struct thread *thread)
+GLOBAL int abandon(struct thread *thread)
 {
+	NEED(thread);
 	count_loss(IGSDK_LOSS_ABANDONED);
 	thread->sp = 0;
 	switch (thread->call) {

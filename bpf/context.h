@@ -45,8 +45,9 @@ static __always_inline void handle_store(const struct live_key *key, const struc
 }
 
 /* Notes a new context under its handle; returns its generation. */
-static __noinline u32 context_store(struct thread *thread, u64 handle, s32 device, u32 primary)
+GLOBAL u32 context_store(struct thread *thread, u64 handle, s32 device, u32 primary)
 {
+	NEED(thread);
 	struct live_key key = handle_key(thread, handle, SPACE_CONTEXT);
 	struct handle value = {
 		.generation = next_generation(thread),
@@ -66,8 +67,10 @@ static __always_inline struct current_context *context_top(struct thread *thread
 }
 
 /* What a handle stands for; one that was never seen becomes a context of unknown device. */
-static __noinline int context_resolve(struct thread *thread, struct current_context *context)
+GLOBAL int context_resolve(struct thread *thread, struct current_context *context)
 {
+	NEED(thread);
+	NEED(context);
 	struct live_key key = handle_key(thread, context->handle, SPACE_CONTEXT);
 	struct handle *known = bpf_map_lookup_elem(&handles, &key);
 
@@ -96,8 +99,9 @@ static __always_inline struct current_context *context_now(struct thread *thread
 	return top;
 }
 
-static __noinline int context_push(struct thread *thread, u64 handle)
+GLOBAL int context_push(struct thread *thread, u64 handle)
 {
+	NEED(thread);
 	struct current_context *top;
 
 	thread->contexts++;
@@ -147,8 +151,9 @@ static long usage_end(u32 index, void *data)
 }
 
 /* Gives back all that a context holds: a few rows, however many allocations. */
-static __noinline int context_end(struct thread *thread, u32 generation)
+GLOBAL int context_end(struct thread *thread, u32 generation)
 {
+	NEED(thread);
 	struct igsdk_process *process = process_at(thread->process);
 	struct ending ending = {.context = generation, .now = bpf_ktime_get_boot_ns()};
 
@@ -190,8 +195,9 @@ static __always_inline int read_handle(u64 address, u64 *handle)
 	return -1;
 }
 
-static __noinline int context_created(struct thread *thread, u64 out, s32 device)
+GLOBAL int context_created(struct thread *thread, u64 out, s32 device)
 {
+	NEED(thread);
 	u64 handle;
 
 	if (read_handle(out, &handle))
@@ -200,8 +206,9 @@ static __noinline int context_created(struct thread *thread, u64 out, s32 device
 	return context_push(thread, handle);
 }
 
-static __noinline int context_destroyed(struct thread *thread, u32 result)
+GLOBAL int context_destroyed(struct thread *thread, u32 result)
 {
+	NEED(thread);
 	struct current_context *top = context_top(thread);
 
 	if (result) {
@@ -215,8 +222,9 @@ static __noinline int context_destroyed(struct thread *thread, u32 result)
 	return 0;
 }
 
-static __noinline int primary_retained(struct thread *thread)
+GLOBAL int primary_retained(struct thread *thread)
 {
+	NEED(thread);
 	s32 device = thread->args[1];
 	struct live_key key = handle_key(thread, (u32)device, SPACE_PRIMARY);
 	struct handle *known = bpf_map_lookup_elem(&handles, &key);
@@ -238,8 +246,9 @@ static __noinline int primary_retained(struct thread *thread)
  * Of a process that was there before us nobody knows how many retains it did:
  * only a reset ends its primary contexts.
  */
-static __noinline int primary_leaving(struct thread *thread, u32 reset)
+GLOBAL int primary_leaving(struct thread *thread, u32 reset)
 {
+	NEED(thread);
 	struct live_key key = handle_key(thread, (u32)thread->args[0], SPACE_PRIMARY);
 	struct igsdk_process *process = process_at(thread->process);
 	struct handle *known = bpf_map_lookup_elem(&handles, &key);
@@ -253,8 +262,9 @@ static __noinline int primary_leaving(struct thread *thread, u32 reset)
 	return 0;
 }
 
-static __noinline int primary_left(struct thread *thread, u32 result, u32 reset)
+GLOBAL int primary_left(struct thread *thread, u32 result, u32 reset)
 {
+	NEED(thread);
 	struct taken *taken = &thread->taken;
 	struct handle *known;
 	struct live_key key;

@@ -11,7 +11,7 @@
 
 #define SHARED_WORDS 8
 
-static __noinline u64 shared_hash(u64 address)
+GLOBAL u64 shared_hash(u64 address)
 {
 	u64 words[SHARED_WORDS], hash = 4;
 
@@ -25,8 +25,9 @@ static __noinline u64 shared_hash(u64 address)
 }
 
 /* An exporting call has returned: `out` holds the 64 bytes, `pointer` what they mean. */
-static __noinline int shared_out(struct thread *thread, u64 out, u64 pointer)
+GLOBAL int shared_out(struct thread *thread, u64 out, u64 pointer)
 {
+	NEED(thread);
 	struct live_key key = handle_key(thread, pointer, SPACE_POINTER);
 	struct live *entry = bpf_map_lookup_elem(&live_table, &key);
 	u64 hash = shared_hash(out);
@@ -55,8 +56,9 @@ static __always_inline bool shared_again(struct thread *thread, u64 address)
 }
 
 /* A close has begun: only the last one takes the entry out. */
-static __noinline int shared_closing(struct thread *thread)
+GLOBAL int shared_closing(struct thread *thread)
 {
+	NEED(thread);
 	struct live_key key = handle_key(thread, thread->args[0], SPACE_POINTER);
 	struct live *entry = bpf_map_lookup_elem(&live_table, &key);
 
@@ -67,8 +69,9 @@ static __noinline int shared_closing(struct thread *thread)
 	return 0;
 }
 
-static __noinline int shared_closed(struct thread *thread, u32 result)
+GLOBAL int shared_closed(struct thread *thread, u32 result)
 {
+	NEED(thread);
 	struct live_key key = handle_key(thread, thread->args[0], SPACE_POINTER);
 	struct live *entry;
 
@@ -105,8 +108,9 @@ static __always_inline u64 ipc_handle_address(struct thread *thread, struct pt_r
 #endif
 }
 
-static __noinline int ipc_opened(struct thread *thread, u32 result)
+GLOBAL int ipc_opened(struct thread *thread, u32 result)
 {
+	NEED(thread);
 	struct claim claim = {
 		.kind = IGSDK_KIND_IMPORTED,
 		.host = IGSDK_HOST_IMPORTED,
@@ -117,8 +121,9 @@ static __noinline int ipc_opened(struct thread *thread, u32 result)
 	return shared_in(thread, result, &claim, thread->args[1]);
 }
 
-static __noinline int pool_imported_pointer(struct thread *thread, u32 result)
+GLOBAL int pool_imported_pointer(struct thread *thread, u32 result)
 {
+	NEED(thread);
 	struct claim claim = {
 		.kind = IGSDK_KIND_IMPORTED,
 		.host = IGSDK_HOST_IMPORTED,

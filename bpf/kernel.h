@@ -23,6 +23,17 @@ typedef __s64 s64;
 #define __always_unused __attribute__((unused))
 #define CO_RE __attribute__((preserve_access_index))
 
+/*
+ * A function that the verifier looks at once and by itself, not again at each
+ * call: that keeps loading quick. It takes no pointer on trust.
+ */
+#define GLOBAL __attribute__((noinline))
+#define NEED(POINTER)             \
+	do {                      \
+		if (!(POINTER))   \
+			return 0; \
+	} while (0)
+
 struct super_block {
 	u32 s_dev;
 } CO_RE;

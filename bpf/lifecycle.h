@@ -8,7 +8,7 @@
 
 #include "events.h"
 
-static __noinline int process_end(u32 pid)
+GLOBAL int process_end(u32 pid)
 {
 	u32 *found = bpf_map_lookup_elem(&process_slots, &pid);
 	struct igsdk_process *row;

@@ -107,8 +107,9 @@ static __always_inline int registered(struct thread *thread, u32 result)
 }
 
 /* A free has begun: its entry leaves the table now, before the address can be reused. */
-static __noinline int take(struct thread *thread, u64 address, u32 space)
+GLOBAL int take(struct thread *thread, u64 address, u32 space)
 {
+	NEED(thread);
 	struct taken *taken = &thread->taken;
 	struct live *found;
 

@@ -11,8 +11,9 @@
 
 #define POOL_PROPS_LOCATION 8 /* offset in CUmemPoolProps */
 
-static __noinline u32 primary_generation(struct thread *thread, s32 device)
+GLOBAL u32 primary_generation(struct thread *thread, s32 device)
 {
+	NEED(thread);
 	struct live_key key = handle_key(thread, (u32)device, SPACE_PRIMARY);
 	struct handle *primary = bpf_map_lookup_elem(&handles, &key);
 
@@ -29,8 +30,10 @@ static __always_inline void claim_primary(struct thread *thread, struct claim *c
 		claim->context = primary_generation(thread, claim->device);
 }
 
-static __noinline int pool_store(struct thread *thread, u64 out, struct location *location)
+GLOBAL int pool_store(struct thread *thread, u64 out, struct location *location)
 {
+	NEED(thread);
+	NEED(location);
 	struct claim place = {};
 	struct handle value = {};
 	struct live_key key;
@@ -46,8 +49,9 @@ static __noinline int pool_store(struct thread *thread, u64 out, struct location
 	return 0;
 }
 
-static __noinline int pool_created(struct thread *thread, u64 location_address)
+GLOBAL int pool_created(struct thread *thread, u64 location_address)
 {
+	NEED(thread);
 	struct location location;
 
 	if (bpf_probe_read_user(&location, sizeof(location), (void *)location_address)) {
@@ -77,8 +81,9 @@ static __always_inline void claim_pool(struct thread *thread, struct claim *clai
 	claim_primary(thread, claim);
 }
 
-static __noinline int pool_allocated(struct thread *thread, u32 result, u32 explicit_pool)
+GLOBAL int pool_allocated(struct thread *thread, u32 result, u32 explicit_pool)
 {
+	NEED(thread);
 	struct claim claim = {
 		.bytes = thread->args[1],
 		.kind = IGSDK_KIND_POOL,

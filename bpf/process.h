@@ -63,8 +63,9 @@ static __always_inline bool comm_wanted(const char *comm)
 	return true;
 }
 
-static __noinline int process_wanted(struct igsdk_process *row)
+GLOBAL int process_wanted(struct igsdk_process *row)
 {
+	NEED(row);
 	u32 *flags = bpf_map_lookup_elem(&pids, &row->pid);
 
 	row->late = flags && (*flags & IGSDK_PID_LATE);
@@ -87,8 +88,9 @@ static __always_inline u32 pid_in_own_namespace(struct task_struct *leader)
 	return upid.nr;
 }
 
-static __noinline int process_describe(struct igsdk_process *row)
+GLOBAL int process_describe(struct igsdk_process *row)
 {
+	NEED(row);
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
 	u64 ids = bpf_get_current_uid_gid();
@@ -123,8 +125,9 @@ static __always_inline void process_publish(u32 slot, const struct igsdk_process
 }
 
 /* The slot of the current process, 0 (the global row) where the table is full. */
-static __noinline u32 process_create(const struct igsdk_process *described)
+GLOBAL u32 process_create(const struct igsdk_process *described)
 {
+	NEED(described);
 	u32 slot, *other, pid = described->pid;
 
 	slot = slot_take(&free_processes, &next_process, processes_max);
@@ -145,8 +148,9 @@ static __noinline u32 process_create(const struct igsdk_process *described)
 	return other ? *other : 0;
 }
 
-static __noinline int process_find(struct thread *thread)
+GLOBAL int process_find(struct thread *thread)
 {
+	NEED(thread);
 	struct igsdk_process described = {};
 	struct igsdk_process *row;
 	u32 *found, slot;

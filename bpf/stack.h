@@ -63,8 +63,10 @@ static __noinline int stack_take(struct thread *thread, struct pt_regs *regs)
 }
 
 /* Sends the thread's stack, unless this process's was sent before. */
-static __noinline int stack_send(struct thread *thread, struct igsdk_account *account)
+GLOBAL int stack_send(struct thread *thread, struct igsdk_account *account)
 {
+	NEED(thread);
+	NEED(account);
 	u64 key = mix(account->key.process, account->key.stack);
 	u32 bytes = (thread->n_frames & 127) * sizeof(u64);
 	struct igsdk_capture head = {};

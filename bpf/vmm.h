@@ -11,8 +11,9 @@
 #define PROP_LOCATION 8 /* offset in CUmemAllocationProp */
 #define MAX_MAPS_PER_UNMAP 4096
 
-static __noinline int vmm_created(struct thread *thread, u32 result)
+GLOBAL int vmm_created(struct thread *thread, u32 result)
 {
+	NEED(thread);
 	struct claim claim = {
 		.bytes = thread->args[1],
 		.kind = IGSDK_KIND_VMM,
@@ -31,8 +32,9 @@ static __noinline int vmm_created(struct thread *thread, u32 result)
 }
 
 /* Another process's memory: a handle whose size shows when it is mapped. */
-static __noinline int vmm_imported(struct thread *thread, u32 result)
+GLOBAL int vmm_imported(struct thread *thread, u32 result)
 {
+	NEED(thread);
 	struct claim claim = {
 		.kind = IGSDK_KIND_IMPORTED,
 		.host = IGSDK_HOST_IMPORTED,
@@ -68,8 +70,9 @@ static __always_inline bool vmm_drop(struct live *entry, u64 one)
 	return __sync_fetch_and_add(&entry->references, -one) == one;
 }
 
-static __noinline int vmm_releasing(struct thread *thread)
+GLOBAL int vmm_releasing(struct thread *thread)
 {
+	NEED(thread);
 	struct live_key key = handle_key(thread, thread->args[0], SPACE_VMM_HANDLE);
 	struct live *entry = vmm_find(&key);
 
@@ -82,8 +85,9 @@ static __noinline int vmm_releasing(struct thread *thread)
 	return 0;
 }
 
-static __noinline int vmm_released(struct thread *thread, u32 result)
+GLOBAL int vmm_released(struct thread *thread, u32 result)
 {
+	NEED(thread);
 	struct live_key key = handle_key(thread, thread->args[0], SPACE_VMM_HANDLE);
 	struct live *entry;
 
@@ -109,8 +113,9 @@ static __noinline int vmm_released(struct thread *thread, u32 result)
 }
 
 /* A map holds its handle from the call's beginning, lest a release be the last. */
-static __noinline int vmm_mapping(struct thread *thread)
+GLOBAL int vmm_mapping(struct thread *thread)
 {
+	NEED(thread);
 	struct live_key key = handle_key(thread, thread->args[3], SPACE_VMM_HANDLE);
 	struct live *entry = vmm_find(&key);
 
@@ -120,8 +125,9 @@ static __noinline int vmm_mapping(struct thread *thread)
 	return 0;
 }
 
-static __noinline int vmm_mapped(struct thread *thread, u32 result)
+GLOBAL int vmm_mapped(struct thread *thread, u32 result)
 {
+	NEED(thread);
 	u64 size = thread->args[1], handle = thread->args[3];
 	struct live_key key = handle_key(thread, handle, SPACE_VMM_HANDLE);
 	struct live map = {.bytes = size, .references = handle, .account = IGSDK_NO_INDEX};
@@ -142,8 +148,9 @@ static __noinline int vmm_mapped(struct thread *thread, u32 result)
 	return 0;
 }
 
-static __noinline int vmm_retained(struct thread *thread)
+GLOBAL int vmm_retained(struct thread *thread)
 {
+	NEED(thread);
 	struct live_key key = {};
 	struct live *entry;
 	u64 handle;
@@ -170,8 +177,10 @@ static __always_inline u32 unmapping_space(void)
 	return SPACE_UNMAPPING | (u32)bpf_get_current_pid_tgid() << 8;
 }
 
-static __noinline int vmm_unmapped_one(struct thread *thread, struct live *map)
+GLOBAL int vmm_unmapped_one(struct thread *thread, struct live *map)
 {
+	NEED(thread);
+	NEED(map);
 	struct live_key key = handle_key(thread, map->references, SPACE_VMM_HANDLE);
 	struct live *entry = vmm_find(&key);
 	struct live copy;
@@ -221,14 +230,16 @@ static __always_inline bool unmap_run(struct thread *thread, u32 from, u32 to)
 	return run.address >= run.end;
 }
 
-static __noinline int vmm_unmapping(struct thread *thread)
+GLOBAL int vmm_unmapping(struct thread *thread)
 {
+	NEED(thread);
 	unmap_run(thread, SPACE_VMM_MAP, unmapping_space());
 	return 0;
 }
 
-static __noinline int vmm_unmapped(struct thread *thread, u32 result)
+GLOBAL int vmm_unmapped(struct thread *thread, u32 result)
 {
+	NEED(thread);
 	if (result)
 		unmap_run(thread, unmapping_space(), SPACE_VMM_MAP);
 	else if (!unmap_run(thread, unmapping_space(), 0))
