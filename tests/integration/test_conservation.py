@@ -7,6 +7,7 @@ books to compare with.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,24 +24,25 @@ from igsdk._run import Run
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> simdriver.Driver:
-    """A copy of its own, so that nobody else's processes are in the books of a run."""
+    """A copy whose player has a name of its own: a run counts nobody else's calls."""
     built = simdriver.build()
     folder = tmp_path_factory.mktemp("driver") / "copy"
     shutil.copytree(built.folder, folder, symlinks=True)
-    return replace(built, folder=folder, play=folder / built.play.name)
+    play = (folder / built.play.name).rename(folder / f"play{os.getpid()}")
+    return replace(built, folder=folder, play=play)
 
 
 @pytest.fixture(scope="module")
 def run(driver: simdriver.Driver) -> Iterator[Run]:
     """One run for all programs: what one left behind must not disturb the next."""
-    with igsdk.connect("local:") as gpu, gpu.profile_cuda_memory(command="play") as run:
+    with igsdk.connect("local:") as gpu, gpu.profile_cuda_memory(command=driver.play.name) as run:
         run._session.libraries.admit_path(str(driver.libcuda))
         yield run
     run.close()
 
 
 @settings(
-    max_examples=150,
+    max_examples=200,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
