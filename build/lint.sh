@@ -16,6 +16,19 @@ if [ "${1-}" = --fix ]; then
     "$bin/clang-format" -i "${native[@]}"
 fi
 
+# The generator lives in an environment of its own: see requirements-proto.in.
+generated_code() {
+    local hash
+    hash="$(fingerprint build/requirements-proto.txt)"
+    if ! fresh proto "$hash"; then
+        "$bin/python" -m venv --clear "$WORK/proto"
+        logged pip-proto "$WORK/proto/bin/python" -m pip install --disable-pip-version-check \
+            --require-hashes --no-deps -r build/requirements-proto.txt || return 1
+        done_with proto "$hash"
+    fi
+    "$WORK/proto/bin/python" build/generate_proto.py --check
+}
+
 failed=()
 check() {
     local name="$1"
@@ -31,6 +44,7 @@ check ruff "$bin/ruff" check -q .
 check "ruff format" "$bin/ruff" format -q --diff .
 check clang-format "$bin/clang-format" --dry-run -Werror "${native[@]}"
 check "import layers" "$bin/lint-imports" --no-cache
+check "generated code" generated_code
 check house "$bin/python" build/check_house.py
 
 [ ${#failed[@]} -eq 0 ] || stop 1 "These checks failed: $(printf '%s; ' "${failed[@]}")" "make format mends style; the rest is for you."

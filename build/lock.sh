@@ -17,5 +17,6 @@ pin() {
 }
 
 pin build/requirements-dev.in -o build/requirements-dev.txt
+pin build/requirements-proto.in -o build/requirements-proto.txt
 [ ! -f tests/requirements-clients.in ] || pin tests/requirements-clients.in \
     -c build/requirements-dev.txt -o tests/requirements-clients.txt
