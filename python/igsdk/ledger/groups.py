@@ -26,7 +26,7 @@ def codes(columns: Sequence[Column], rows: int) -> Column:
     Columns are numbered one by one and combined as digits. Where the digits would
     no longer fit, the number so far is renumbered: it never exceeds rows squared.
     """
-    code = np.zeros(rows, dtype=np.int64)
+    code: Column = np.zeros(rows, dtype=np.int64)
     size = 1
     for column in columns:
         digits, count = _number(column)
