@@ -126,9 +126,9 @@ class ProgramError(OSError): ...
 class Tracer:
     def __init__(
         self,
-        object: bytes,
+        object: bytes,  # noqa: A002
         settings: Mapping_[str, int],
-        texts: Mapping_[str, str] = ...,  # noqa: A002
+        texts: Mapping_[str, str] = ...,
     ) -> None: ...
     @property
     def mode(self) -> str: ...  # which sort of link attaches
