@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import platform
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import _abi
 from ._errors import UsageError
 from ._events import AttachedLibrary, Event, ProcessInfo, Site
 from ._results import result_name
-from .runtime.processes import ProcessTable
 from .runtime.session import Options, Selection, Session
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from .runtime.libraries import Library
     from .runtime.session import Reading
 
+_MAX_PLACES = 65536
 _RECORDS: dict[int, Any] = {
     _abi.RECORD_ALLOC: "alloc",
     _abi.RECORD_FREE: "free",
@@ -86,7 +86,7 @@ class LocalRuntime:
         pids = (pid,) if isinstance(pid, int) else tuple(pid or ())
         selection = Selection(tuple(argv or ()), user, pids, command, mount_ns)
         options = Options(
-            keep=events, stacks=stacks, live_entries=live_entries, settings=settings or {}
+            wanted=events, stacks=stacks, live_entries=live_entries, settings=settings or {}
         )
         return Run(selection, options)
 
@@ -97,8 +97,7 @@ class Run:
     def __init__(self, selection: Selection, options: Options) -> None:
         self._selection = selection
         self._session = Session(selection, options)
-        self._table = ProcessTable(platform.node())
-        self._rows: tuple[Any, Any] | None = None  # accounts and processes, for events
+        self._places: dict[tuple[int, int], _Place | None] = {}  # by account slot, generation
 
     def __enter__(self) -> Run:
         self._session.start()
@@ -153,7 +152,7 @@ class Run:
 
     def processes(self) -> list[ProcessInfo]:
         """Every process that called the driver, those that have ended included."""
-        return self._infos(self._session.reading().rows.processes)
+        return self._infos(self._session.reading().snapshot.processes)
 
     def losses(self) -> dict[str, int]:
         """What was not seen or not booked, by cause; all zero on a good day."""
@@ -200,10 +199,10 @@ class Run:
         where = (reading.boot, reading.epoch)
         groups = np.frombuffer(reading.peak["groups"], _abi.dtype("group_peak"))
         ledger = Ledger(prefer_epoch=reading.epoch)
-        batch = heap_batch(reading.rows, *where, held, stacks.id_of)
+        batch = heap_batch(reading.snapshot, *where, held, stacks.id_of)
         ledger.update_heap(merge_rows(batch, HEAP_KEY))
-        ledger.update_processes(process_batch(reading.rows, *where, groups))
-        ledger.update_process_info(self._infos(reading.rows.processes), reading.boot)
+        ledger.update_processes(process_batch(reading.snapshot, *where, groups))
+        ledger.update_process_info(self._infos(reading.snapshot.processes), reading.boot)
         ledger.update_stacks(stacks.stacks.values())
         ledger.update_losses(reading.losses, self.notes(), *where)
         ledger.update_failures(self._session.failures(self._event))
@@ -230,50 +229,62 @@ class Run:
         )
 
     def _infos(self, rows: Any) -> list[ProcessInfo]:
-        for pid, instance in self._session.take_seen():
-            self._table.see(pid, instance)
         named = rows[(rows["generation"] % 2 == 1) & (rows["instance"] != 0)]
-        return [self._table.info(row, self._session.late_ns, _nvml_bytes) for row in named]
+        return [self._session.table.info(row, self._session.late_ns, _nvml_bytes) for row in named]
 
     def _event(self, row: Any) -> Event | None:
         """None for records that only the replay needs, and accounts that are gone."""
         kind = _RECORDS.get(int(row["record"]))
-        account = self._account(int(row["account"]), int(row["generation"])) if kind else None
-        if kind is None or account is None:
+        place = self._place(int(row["account"]), int(row["generation"])) if kind else None
+        if kind is None or place is None:
             return None
         return Event(
             type=kind,
             time_ns=int(row["time"]),
-            process=self._owner(account),
+            process=place.process,
             tid=int(row["tid"]),
             api=_abi.call_name(int(row["call"])),
-            kind=_abi.KINDS[int(account["kind"])],
-            device=int(account["device"]),
+            kind=_abi.KINDS[place.kind],
+            device=place.device,
             address=int(row["address"]),
             bytes=int(row["bytes"]),
             result=int(row["result"]),
             result_name=result_name(int(row["result"])),
             latency_ns=int(row["latency_ns"]),
             in_use=int(row["in_use"]),
-            stack=self._session.stacks.stack_of(int(account["process"]), int(account["stack"])),
+            stack=self._session.stacks.stack_of(place.process.instance, place.stack),
             boot=self._session.tracer.boot,
         )
 
-    def _account(self, slot: int, generation: int) -> Any:
-        """The account's row; rows are read again only when a new one shows up."""
-        for fresh in (False, True):
-            if fresh or self._rows is None:
-                rows = self._session.reading().rows
-                self._rows = rows.accounts, rows.processes
-            accounts = self._rows[0]
-            if slot < len(accounts) and accounts[slot]["generation"] == generation:
-                return accounts[slot]
+    def _place(self, slot: int, generation: int) -> _Place | None:
+        """What an account stands for; rows are read again only when a new one shows up."""
+        key = slot, generation
+        if key not in self._places:
+            if len(self._places) >= _MAX_PLACES:
+                self._places.clear()
+            self._places[key] = self._find_place(slot, generation)
+        return self._places[key]
+
+    def _find_place(self, slot: int, generation: int) -> _Place | None:
+        snapshot = self._session.reading().snapshot
+        is_it = (snapshot.account_slots == slot) & (snapshot.accounts["generation"] == generation)
+        for account in snapshot.accounts[is_it]:
+            owner = snapshot.processes[snapshot.processes["instance"] == account["process"]]
+            infos = self._infos(owner)
+            process = infos[0] if infos else ProcessInfo(instance=int(account["process"]), pid=0)
+            kind, device = int(account["kind"]), int(account["device"])
+            return _Place(process, kind, device, int(account["stack"]))
         return None
 
-    def _owner(self, account: Any) -> ProcessInfo:
-        assert self._rows is not None
-        row = self._rows[1][int(account["slot"])]
-        return self._table.info(row, self._session.late_ns, _nvml_bytes)
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Of an account: what its events need."""
+
+    process: ProcessInfo
+    kind: int
+    device: int
+    stack: int
 
 
 def _held(raw: bytes) -> Any:
@@ -319,9 +330,9 @@ def _attach_notes(session: Session) -> list[str]:
     notes = [f"{error}" for error in session.libraries.refused]
     if not session.libraries.attached:
         notes.append("No process opened a CUDA driver library (libcuda.so) during this run.")
-    earlier = {pid for library in session.libraries.attached for pid in library.earlier}
+    earlier = sorted(session.selected_earlier())
     if earlier:
-        names = ", ".join(str(pid) for pid in sorted(earlier)[:10])
+        names = ", ".join(f"{pid} ({name})" if name else str(pid) for pid, name in earlier[:10])
         more = f" and {len(earlier) - 10} more" if len(earlier) > 10 else ""
         notes.append(
             f"Started after these processes had the driver mapped: {names}{more}. "

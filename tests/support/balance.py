@@ -64,8 +64,8 @@ def booked(run: Run, wanted: Collection[Image]) -> tuple[dict[Image, Figures], d
     reading = run._session.reading()
     nothing = np.zeros(0, _abi.dtype("held"))
     groups = np.zeros(0, _abi.dtype("group_peak"))
-    heap = heap_batch(reading.rows, 1, 1, nothing, lambda process, key: key)
-    rows = process_batch(reading.rows, 1, 1, groups)
+    heap = heap_batch(reading.snapshot, 1, 1, nothing, lambda process, key: key)
+    rows = process_batch(reading.snapshot, 1, 1, groups)
     names = _names(run)
     accounts, authority = _figures(heap, names), _figures(rows, names)
     accounts = {key: accounts.get(key, {}) for key in wanted}

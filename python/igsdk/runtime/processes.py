@@ -20,8 +20,10 @@ _MAX_KNOWN = 65536
 class ProcessTable:
     """Process rows as :class:`ProcessInfo`, with the command lines seen in time."""
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, started: tuple[int, str] | None = None) -> None:
+        """``started``: pid and command line of the command that we start ourselves."""
         self._node = node
+        self._started = started
         self._cmdlines: dict[int, str | None] = {}
         self._containers: dict[int, str | None] = {}
 
@@ -29,7 +31,10 @@ class ProcessTable:
         """Reads what only /proc knows, once per instance and while it may still be there."""
         if instance in self._cmdlines or len(self._cmdlines) >= _MAX_KNOWN:
             return
-        self._cmdlines[instance] = _read_cmdline(pid)
+        cmdline = _read_cmdline(pid)
+        if cmdline is None and self._started and pid == self._started[0]:
+            cmdline = self._started[1]
+        self._cmdlines[instance] = cmdline
         self._containers[instance] = _read_container(pid)
 
     def info(
@@ -41,8 +46,7 @@ class ProcessTable:
         """One process row, dtype ``process``, as an object."""
         instance = int(row["instance"])
         pid = int(row["pid"])
-        if not row["ended"]:
-            self.see(pid, instance)
+        self.see(pid, instance)
         return ProcessInfo(
             instance=instance,
             pid=pid,
@@ -79,3 +83,10 @@ def _read_container(pid: int) -> str | None:
         found = _CONTAINER_ID.search(Path(f"/proc/{pid}/cgroup").read_text("utf-8", "replace"))
         return found[1] if found else None
     return None
+
+
+def read_comm(pid: int) -> str:
+    """The name that the kernel has for a process; "" if it is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").rstrip("\n")
+    return ""

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 from .. import _abi
 from .._errors import ExtensionMissing, KernelUnsupported
 from . import kernel
+from .attic import Attic
 from .libraries import PREFIX, Libraries, find_mapped
 from .mappings import Mappings
+from .processes import ProcessTable, read_comm
 from .stacks import StackResolver
 
 if TYPE_CHECKING:
@@ -28,10 +30,11 @@ if TYPE_CHECKING:
     from .._native import Tracer
     from .hold import Gate
     from .launch import Command
-    from .snapshot import Rows
+    from .snapshot import Rows, Snapshot
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _KEPT_FAILURES = 100
+_MAX_WAITING = 1 << 20  # events that nobody has asked for yet, 56 bytes each
 _TICK = 0.2  # seconds between looks at what no descriptor tells
 
 
@@ -62,10 +65,13 @@ class Selection:
 
 @dataclass
 class Options:
-    """How to trace: what events travel, which are kept, and the sizes of tables."""
+    """How to trace: which events leave the kernel, which the caller wants, sizes of tables.
+
+    The peak needs all events from the kernel; what is not wanted goes no further.
+    """
 
     events: str = "all"
-    keep: str = "failures"
+    wanted: str = "failures"
     stacks: bool = True
     live_entries: int | None = None
     settings: dict[str, int] = field(default_factory=dict)
@@ -74,7 +80,7 @@ class Options:
         """The numbers that the tracer writes into the program and its maps."""
         settings = {
             "events_mode": _abi.EVENTS[self.events],
-            "keep_events": _abi.EVENTS[self.keep],
+            "keep_events": max(_abi.EVENTS[self.wanted], _abi.EVENTS["failures"]),
             "collect_ustack": int(self.stacks),
             "filter_tracked": int(bool(selection.argv or selection.pids)),
             "gadget_filter_by_mntns": int(selection.mount_ns is not None),
@@ -94,7 +100,7 @@ def load_tracer(options: Options, selection: Selection) -> Tracer:
     from .._native import Tracer
 
     name = f"local.{_ARCHITECTURES.get(platform.machine(), platform.machine())}.bpf.o"
-    source = files("igsdk").joinpath("_bpf", name)
+    source = files("igsdk") / "_bpf" / name
     if not source.is_file():
         raise ExtensionMissing(
             f"The package has no BPF object {name}.",
@@ -112,9 +118,14 @@ def load_tracer(options: Options, selection: Selection) -> Tracer:
 
 @dataclass(frozen=True)
 class Reading:
-    """What the tracer knew at one moment: rows, the peak (see Tracer.peak), losses by cause."""
+    """What was known at one moment: rows by slot, and all that was booked so far.
+
+    The snapshot has the processes that have left the kernel's tables too. For the peak
+    see ``Tracer.peak``; losses are counts by cause.
+    """
 
     rows: Rows
+    snapshot: Snapshot
     peak: dict[str, Any]
     losses: dict[str, int]
     boot: int
@@ -140,9 +151,10 @@ class Session:
         self.began_wall_ns = 0
         self.earlier_pids: set[int] = set()
         self.notes: list[str] = []
-        self.seen: list[tuple[int, int]] = []  # (pid, instance) of processes with captures
+        self.table = ProcessTable(platform.node())
         self._gate: Gate | None = None
         self._events = bytearray()
+        self._unread = 0
         self._failures: deque[Any] = deque(maxlen=_KEPT_FAILURES)
         self._condition = threading.Condition()
         self._stopping = threading.Event()
@@ -172,6 +184,7 @@ class Session:
         self._watch = MapWatch([PREFIX])
         self.stacks = StackResolver(Mappings(self._watch))
         self.libraries = Libraries(self.tracer.attach, self._real_files)
+        self._attic = Attic(self.tracer)
         self._choose_processes()
         self._prepare_command()
         self._note_earlier()
@@ -197,6 +210,7 @@ class Session:
 
         self.command = Command(self.selection.argv, self.selection.user)
         pid = self.command.prepare()
+        self.table = ProcessTable(platform.node(), (pid, " ".join(self.selection.argv)))
         self.tracer.set_pid(pid, _abi.PID_TRACKED)
         self._gate = Gate(pid, self.libraries)
 
@@ -233,6 +247,9 @@ class Session:
         while not self._stopping.is_set():
             poller.poll(_TICK * 1000)
             self._serve_once()
+            if self._attic.due():
+                with self._condition:
+                    self._attic.visit()
 
     def _serve_once(self) -> None:
         # first what somebody waits for
@@ -247,17 +264,24 @@ class Session:
         events = self.tracer.take_events()
         captures = self.tracer.take_captures()
         with self._condition:
-            self.seen.extend(self.stacks.feed(captures))
+            for pid, instance in self.stacks.feed(captures):
+                self.table.see(pid, instance)
             if events:
-                self._events += events
-                self._keep_failures(events)
+                self._keep(events)
                 self._condition.notify_all()
 
-    def _keep_failures(self, events: bytes) -> None:
+    def _keep(self, events: bytes) -> None:
+        """For whoever asks for events, as far as there is room, and for the profile."""
         import numpy as np
 
         rows = np.frombuffer(events, _abi.dtype("event"))
         self._failures.extend(rows[rows["record"] == _abi.RECORD_FAILURE][-_KEPT_FAILURES:])
+        if self.options.wanted == "none":
+            return
+        if len(self._events) + len(events) > _MAX_WAITING * rows.itemsize:
+            self._unread += len(rows)
+            return
+        self._events += events
 
     def take_events(self, timeout: float | None) -> Any:
         """Waits for events; an array of dtype ``event``, empty at the end or after `timeout`."""
@@ -285,11 +309,17 @@ class Session:
         end = self.stopped_ns or time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         return end - self.started_ns
 
-    def take_seen(self) -> list[tuple[int, int]]:
-        """(pid, instance) of the processes whose stacks came since the last call."""
-        with self._condition:
-            seen, self.seen = self.seen, []
-        return seen
+    def selected_earlier(self) -> list[tuple[int, str]]:
+        """(pid, name) of the processes of this run that had a libcuda before its probes."""
+        known = {pid for library in self.libraries.attached for pid in library.earlier}
+        if self.selection.argv:
+            return []
+        names = {pid: read_comm(pid) for pid in known}
+        if self.selection.pids:
+            names = {pid: name for pid, name in names.items() if pid in self.selection.pids}
+        if self.selection.command:
+            names = {pid: name for pid, name in names.items() if name == self.selection.command}
+        return list(names.items())
 
     def late_ns(self, pid: int) -> int:
         """How long a process had its library mapped before the probes came, as far as known."""
@@ -326,16 +356,22 @@ class Session:
         return self._read()
 
     def _read(self) -> Reading:
-        from .snapshot import Rows
+        from .snapshot import Rows, Snapshot
 
-        rows = Rows.take(self.tracer)
+        with self._condition:
+            rows = Rows.take(self.tracer)
+            snapshot = Snapshot.of(rows).joined(self._attic.moved)
         reader_events, reader_captures = self.tracer.reader_losses()
         losses = dict(zip(_abi.LOSSES, self.tracer.losses(), strict=True))
         losses["events"] += reader_events
         losses["captures"] += reader_captures + self.stacks.lost
         losses["mappings"] = self._watch.lost
+        losses["events_unread"] = self._unread
         losses["late_opens"] = self._gate.late if self._gate else 0
-        return Reading(rows, self.tracer.peak(), losses, self.tracer.boot, self.tracer.epoch)
+        losses["attic_full"] = self._attic.dropped
+        return Reading(
+            rows, snapshot, self.tracer.peak(), losses, self.tracer.boot, self.tracer.epoch
+        )
 
     def close(self) -> None:
         """Gives everything back. Waits until the kernel has removed the last probe."""

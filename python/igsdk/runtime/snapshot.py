@@ -17,7 +17,7 @@ import numpy.typing as npt
 from .. import _abi
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .._native import Tracer
 
@@ -68,7 +68,60 @@ class Rows:
         return True
 
 
-def used(rows: Array) -> Array:
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The rows that have something to tell, with what their end says of them.
+
+    ``account_slots`` are the slots of ``accounts``; ``*_ended`` how each row ended: its
+    context first, else its process, else it lives.
+    """
+
+    accounts: Array
+    account_slots: Array
+    account_ended: Array
+    usages: Array
+    usage_ended: Array
+    processes: Array
+
+    @classmethod
+    def of(cls, rows: Rows, processes: Array | None = None) -> Snapshot:
+        """Of all rows, or of those of some process slots."""
+        accounts, usages = _used(rows.accounts), _used(rows.usages)
+        slots = np.flatnonzero(rows.processes["generation"] % 2 == 1)
+        if processes is not None:
+            accounts = accounts[np.isin(rows.accounts["slot"][accounts], processes)]
+            usages = usages[np.isin(rows.usages["slot"][usages], processes)]
+            slots = np.intersect1d(slots, processes)
+        picked, picked_usages = rows.accounts[accounts], rows.usages[usages]
+        return cls(
+            picked,
+            accounts,
+            _ended(rows, picked["usage"], picked["slot"]),
+            picked_usages,
+            _ended(rows, usages, picked_usages["slot"]),
+            rows.processes[slots],
+        )
+
+    def without_accounts(self) -> Snapshot:
+        """Only what the usage rows tell."""
+        return Snapshot(
+            self.accounts[:0],
+            self.account_slots[:0],
+            self.account_ended[:0],
+            self.usages,
+            self.usage_ended,
+            self.processes,
+        )
+
+    def joined(self, others: Sequence[Snapshot]) -> Snapshot:
+        """This one and others, of different processes."""
+        parts = [self, *others]
+        return Snapshot(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in self.__slots__)
+        )
+
+
+def _used(rows: Array) -> Array:
     """Slots that are in use and have something to tell; slot 0 counts only if it was needed."""
     busy = rows["generation"] % 2 == 1
     told = rows["alloc_calls"] + rows["fail_calls"] > 0
@@ -77,7 +130,6 @@ def used(rows: Array) -> Array:
 
 
 def _ended(rows: Rows, usages: Array, owners: Array) -> Array:
-    """How each row ended: its context first, else its process, else it lives."""
     by_context = rows.usages["ended"][usages] == _abi.ENDED_CONTEXT
     by_process = rows.processes["ended"][owners] != 0
     ended: Array = np.where(
@@ -101,7 +153,7 @@ def _where(length: int, boot: int, epoch: int) -> Columns:
 
 
 def heap_batch(
-    rows: Rows,
+    snapshot: Snapshot,
     boot: int,
     epoch: int,
     held: Array,
@@ -113,48 +165,52 @@ def heap_batch(
         held: what accounts held at the peak, dtype ``held``.
         stack_of: (process instance, capture key) -> ``stacks`` id.
     """
-    slots = used(rows.accounts)
-    picked = rows.accounts[slots]
-    ended = _ended(rows, picked["usage"], picked["slot"])
-    columns = _where(len(slots), boot, epoch)
+    rows = snapshot.accounts
+    columns = _where(len(rows), boot, epoch)
     for name in ("process", "context", *_PLACE, *_TOTALS, "overflow", "untracked_bytes"):
-        columns[name] = picked[name]
-    columns["ended"] = ended
-    columns["stack"] = _stacks(picked, stack_of)
-    _implicit(columns, ended)
-    columns["peak_bytes"], columns["peak_calls"] = _peaks(rows, slots, held)
+        columns[name] = rows[name]
+    columns["ended"] = snapshot.account_ended
+    columns["stack"] = _stacks(rows, stack_of)
+    _implicit(columns, snapshot.account_ended)
+    columns["peak_bytes"], columns["peak_calls"] = _peaks(snapshot, held)
     return columns
 
 
-def _stacks(picked: Array, stack_of: Callable[[int, int], int]) -> Array:
-    pairs = zip(picked["process"].tolist(), picked["stack"].tolist(), strict=True)
-    return np.fromiter((stack_of(*pair) for pair in pairs), dtype=np.uint64, count=len(picked))
+def _stacks(rows: Array, stack_of: Callable[[int, int], int]) -> Array:
+    pairs = zip(rows["process"].tolist(), rows["stack"].tolist(), strict=True)
+    return np.fromiter((stack_of(*pair) for pair in pairs), dtype=np.uint64, count=len(rows))
 
 
-def _peaks(rows: Rows, slots: Array, held: Array) -> tuple[Array, Array]:
-    """Bytes and blocks at the peak, by slot; what a slot's former owner held is not its."""
-    known = held[held["account"] < len(rows.accounts)]
-    mine = known["generation"] == rows.accounts["generation"][known["account"]]
-    known = known[mine]
+def _peaks(snapshot: Snapshot, held: Array) -> tuple[Array, Array]:
+    """Bytes and blocks at the peak, by slot and generation: slots change their owners."""
+    keys = _slot_key(snapshot.account_slots, snapshot.accounts["generation"])
+    order = np.argsort(keys)
+    known = _slot_key(held["account"], held["generation"])
+    at = np.searchsorted(keys[order], known)
+    found = at < len(keys)
+    found[found] = keys[order][at[found]] == known[found]
     sums = []
     for name in ("bytes", "calls"):
-        by_slot = np.zeros(len(rows.accounts), dtype=np.uint64)
-        by_slot[known["account"]] = known[name]
-        sums.append(by_slot[slots])
+        column = np.zeros(len(keys), dtype=np.uint64)
+        column[order[at[found]]] = held[name][found]
+        sums.append(column)
     return sums[0], sums[1]
 
 
-def process_batch(rows: Rows, boot: int, epoch: int, groups: Array) -> Columns:
+def _slot_key(slots: Array, generations: Array) -> Array:
+    key: Array = slots.astype(np.uint64) << np.uint64(32) | generations.astype(np.uint64)
+    return key
+
+
+def process_batch(snapshot: Snapshot, boot: int, epoch: int, groups: Array) -> Columns:
     """One row per process x kind x host x device, in the columns of a ProcessBatch.
 
     ``groups`` has each such row's own peak (dtype ``group_peak``).
     """
-    slots = used(rows.usages)
-    picked = rows.usages[slots]
-    ended = _ended(rows, slots, picked["slot"])
-    columns = _where(len(slots), boot, epoch)
+    rows, ended = snapshot.usages, snapshot.usage_ended
+    columns = _where(len(rows), boot, epoch)
     for name in ("process", *_PLACE, *_TOTALS):
-        columns[name] = picked[name]
+        columns[name] = rows[name]
     _implicit(columns, ended)
     live = columns["alloc_bytes"] - columns["free_bytes"]
     # what a process held when it ended stays its figure; its end gave it back

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the rows of ended processes go, so that the kernel's tables never fill with them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from .. import _abi
+
+if TYPE_CHECKING:
+    from .._native import Tracer
+    from .snapshot import Snapshot
+
+_EVERY = 1.0  # seconds between two visits
+_REST_NS = 2_000_000_000  # an ended process's last events are in by then
+_CROWD = 64  # ended processes that are worth a move
+_MAX_ACCOUNTS = 1_000_000  # kept with their stacks; more show as [not attributed]
+
+
+class Attic:
+    """Moves ended processes out of the kernel's tables, in the session's thread.
+
+    ``moved`` has what was moved; the session's lock guards it.
+    """
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._next = time.monotonic() + _EVERY
+        self._swept_ends = 0
+        self._accounts = 0
+        self.moved: list[Snapshot] = []
+        self.dropped = 0
+
+    def due(self) -> bool:
+        """Whether a visit is worth its while now."""
+        return time.monotonic() >= self._next
+
+    def visit(self) -> None:
+        """Moves processes that ended some time ago, and sweeps what ends left behind."""
+        self._next = time.monotonic() + _EVERY
+        processes = self._processes()
+        ended = processes["ended"] != 0
+        rested = ended & (processes["ended_at"] + _REST_NS < _boot_ns())
+        if rested.sum() >= min(_CROWD, len(processes) // 2 + 1):
+            self._move(rested)
+        self._sweep(int(ended.sum()))
+
+    def _processes(self) -> Any:
+        import numpy as np
+
+        return np.frombuffer(self._tracer.processes(), _abi.dtype("process"))
+
+    def _move(self, rested: Any) -> None:
+        import numpy as np
+
+        from .snapshot import Rows, Snapshot
+
+        slots = np.flatnonzero(rested)
+        snapshot = Snapshot.of(Rows.take(self._tracer), slots)
+        self._accounts += len(snapshot.accounts)
+        if self._accounts > _MAX_ACCOUNTS:
+            self._accounts -= len(snapshot.accounts)
+            self.dropped += len(snapshot.accounts)
+            snapshot = snapshot.without_accounts()
+        self.moved.append(snapshot)
+        for slot in slots.tolist():
+            self._tracer.recycle(slot)
+
+    def _sweep(self, ended: int) -> None:
+        """Live entries of ended processes and contexts can never match again."""
+        import numpy as np
+
+        usages = np.frombuffer(self._tracer.usages(), _abi.dtype("usage"))
+        ends = ended + int((usages["ended"] != 0).sum()) + len(self.moved)
+        if ends != self._swept_ends:
+            self._swept_ends = ends
+            self._tracer.sweep()
+
+
+def _boot_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
