@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from igsdk._native import OpenHold
+from igsdk._native import Held, OpenHold
 from igsdk.runtime.launch import Command, Exit
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="permission events need root")
@@ -104,7 +104,7 @@ def test_a_known_file_passes_and_so_do_other_names(library: Path) -> None:
 def test_allowing_a_file_releases_all_that_wait_for_it(library: Path) -> None:
     script = f"cat {library} & cat {library} & wait"
     with held(["sh", "-c", script]) as (command, hold):
-        seen = []
+        seen: list[Held] = []
         while len(seen) < 2:
             assert is_ready(hold)
             seen += hold.take()
@@ -179,7 +179,7 @@ def test_killing_us_lets_everything_go_on(library: Path, tmp_path: Path) -> None
     mark = tmp_path / "mark"
     script = f"""
         import select, time
-        from igsdk._native import OpenHold
+        from igsdk._native import Held, OpenHold
         from igsdk.runtime.launch import Command
         command = Command(["sh", "-c", "cat {library} && touch {mark}"])
         hold = OpenHold(command.prepare(), deadline=60)

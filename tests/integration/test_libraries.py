@@ -203,6 +203,12 @@ def test_two_overlays_over_one_file_are_one_library(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == [2, 1, True]
 
 
+def ready(gate: Gate, command: Command) -> list[Gate | Command]:
+    """Which of the two have something, after ten seconds at most."""
+    watched: list[Gate | Command] = [gate, command]
+    return select.select(watched, [], [], 10)[0]
+
+
 def test_a_held_open_is_attached_before_it_goes_on(
     tmp_path: Path, libraries: Libraries, attached: Attached
 ) -> None:
@@ -211,7 +217,7 @@ def test_a_held_open_is_attached_before_it_goes_on(
     gate = Gate(command.prepare(), libraries)
     command.go()
     while command.poll() is None:
-        if gate in select.select([gate, command], [], [], 10)[0]:
+        if gate in ready(gate, command):
             gate.serve()
     assert command.poll() == Exit(0)
     assert [call[0] for call in attached.calls] == [identity(path)]
@@ -230,7 +236,7 @@ def test_a_library_that_is_of_no_use_does_not_stop_the_command(
     gate = Gate(command.prepare(), libraries)
     command.go()
     while command.poll() is None:
-        if gate in select.select([gate, command], [], [], 10)[0]:
+        if gate in ready(gate, command):
             assert gate.serve() == []
     assert command.poll() == Exit(0)
     assert len(libraries.refused) == 1
