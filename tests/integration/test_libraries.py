@@ -315,4 +315,5 @@ def test_nothing_stays_open(tmp_path: Path, attached: Attached, load: Load) -> N
     for file in (path, bad, path, bad):
         libraries.admit_path(str(file))
     libraries.close()
-    assert set(Path("/proc/self/fd").iterdir()) == before
+    # Earlier tests may close theirs meanwhile.
+    assert set(Path("/proc/self/fd").iterdir()) <= before
