@@ -43,7 +43,7 @@ check "mypy around the package" "$bin/mypy" --config-file build/mypy-tools.ini "
 check ruff "$bin/ruff" check -q .
 check "ruff format" "$bin/ruff" format -q --diff .
 check clang-format "$bin/clang-format" --dry-run -Werror "${native[@]}"
-check "import layers" "$bin/lint-imports" --no-cache
+check "import layers" "$bin/lint-imports" --no-cache --no-logo
 check "generated code" generated_code
 check house "$bin/python" build/check_house.py
 

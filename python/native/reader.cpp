@@ -8,8 +8,7 @@ namespace igsdk {
 Reader::Reader(const Program &program, Limits limits)
     : limits_(limits), replay_(program), ready_(make_eventfd()) {
     rings_ = ring_buffer__new(program.map_fd("events"), on_event, this, nullptr);
-    if (!rings_ ||
-        ring_buffer__add(rings_, program.map_fd("captures"), on_capture, this) < 0) {
+    if (!rings_ || ring_buffer__add(rings_, program.map_fd("captures"), on_capture, this) < 0) {
         ring_buffer__free(rings_);
         throw ProgramError("opening the ring buffers", errno);
     }

@@ -27,8 +27,8 @@ void Replay::retire(uint32_t slot) {
         return;
     auto outdated = [this](const auto &entry) { return entry.first != peak_number_; };
     retired_.erase(std::remove_if(retired_.begin(), retired_.end(), outdated), retired_.end());
-    retired_.push_back({peak_number_,
-                        {slot, account.generation, account.peak_bytes, account.peak_calls}});
+    retired_.push_back(
+        {peak_number_, {slot, account.generation, account.peak_bytes, account.peak_calls}});
 }
 
 Replay::Account *Replay::find(uint32_t slot, uint32_t generation) {

@@ -48,7 +48,9 @@ def test_help_documents_every_exit_code() -> None:
     shown = igsdk_command("--help").stdout
     codes = {int(code) for code in re.findall(r"^ +(\d+)  ", shown, re.MULTILINE)}
     errors = [getattr(igsdk, name) for name in igsdk.__all__ if name[0].isupper()]
-    raised = {e.exit_code for e in errors if isinstance(e, type) and issubclass(e, igsdk.IgsdkError)}
+    raised = {
+        e.exit_code for e in errors if isinstance(e, type) and issubclass(e, igsdk.IgsdkError)
+    }
     assert codes == raised | {0, 130}
 
 

@@ -252,9 +252,7 @@ def test_the_last_release_or_a_reset_empties_a_primary_context(
     assert books.in_use == 8 * MIB
 
 
-def test_many_allocations_go_at_once_with_their_context(
-    driver: Driver, tmp_path: Path
-) -> None:
+def test_many_allocations_go_at_once_with_their_context(driver: Driver, tmp_path: Path) -> None:
     script = "init\nctx c 0 = 0\nfill a 200000 512 = 0\ntime end {\ndestroy c = 0\n}\n"
     done = driver.run(script + "use 0 = 0\nfill b 1000 512 = 0", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
