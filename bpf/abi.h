@@ -21,6 +21,16 @@ typedef int32_t s32;
 typedef uint64_t u64;
 #endif
 
+/* Inspektor Gadget's names for what a member means; the sizes are its own too. */
+typedef u64 gadget_timestamp; /* boot clock, ns */
+typedef u64 gadget_bytes;
+typedef u64 gadget_mntns_id;
+typedef u32 gadget_pid;
+typedef u32 gadget_tid;
+typedef u32 gadget_uid;
+typedef u32 gadget_gid;
+typedef char gadget_comm;
+
 #define IGSDK_MAX_FRAMES 127
 #define IGSDK_COMM_LEN 16
 #define IGSDK_NO_INDEX 0xffffffffu
@@ -121,27 +131,27 @@ struct igsdk_usage {
 
 struct igsdk_process {
 	u64 instance;
-	u64 start_ns; /* boot clock, of the thread-group leader */
-	u64 mntns_id;
-	u64 first_ns; /* boot clock, first call seen */
-	u64 ended_at;
-	u64 in_use; /* bytes, host 0 only */
-	u64 peak;
+	gadget_timestamp start_ns; /* boot clock, of the thread-group leader */
+	gadget_mntns_id mntns_id;
+	gadget_timestamp first_ns; /* boot clock, first call seen */
+	gadget_timestamp ended_at;
+	gadget_bytes in_use; /* host 0 only */
+	gadget_bytes peak;
 	u64 unknown_frees; /* successful frees of addresses never seen */
 	u64 cgroup_id;
 	u32 generation; /* odd = in use */
-	u32 pid;	/* tgid in the initial PID namespace */
+	gadget_pid pid; /* tgid in the initial PID namespace */
 	u32 ns_pid;	/* tgid in the process's own PID namespace */
 	u32 exec_id;
-	u32 uid;
-	u32 gid;
+	gadget_uid uid;
+	gadget_gid gid;
 	u32 usages;  /* head of the list of usage rows */
 	u32 number;  /* never reused within a run */
 	u32 context; /* last context generation handed out */
 	u8 ended;
 	u8 late; /* had libcuda mapped before the probes were there */
 	u8 pad[2];
-	char comm[IGSDK_COMM_LEN];
+	gadget_comm comm[IGSDK_COMM_LEN];
 };
 
 /* Records of the `events` ring. All begin with the same header. */
@@ -155,18 +165,18 @@ enum igsdk_record {
 
 /* 56 bytes. CONTEXT_END: address = context generation. */
 struct igsdk_event {
-	u64 time; /* boot ns, at the call's return */
+	gadget_timestamp time; /* at the call's return */
 	u64 address;
-	u64 bytes;
-	u64 in_use;	/* bytes of the process, host 0, after this event */
-	u32 account;	/* slot; IGSDK_NO_INDEX for *_END */
-	u32 generation; /* of the slot; for *_END of the process */
-	u32 tid;	/* initial PID namespace */
-	u32 latency_ns; /* saturates */
-	u32 process;	/* slot */
-	u16 result;	/* CUresult */
-	u8 record;	/* enum igsdk_record */
-	u8 call;	/* enum igsdk_call */
+	gadget_bytes bytes;
+	gadget_bytes in_use; /* of the process, host 0, after this event */
+	u32 account;	     /* slot; IGSDK_NO_INDEX for *_END */
+	u32 generation;	     /* of the slot; for *_END of the process */
+	gadget_tid tid;	     /* initial PID namespace */
+	u32 latency_ns;	     /* saturates */
+	u32 process;	     /* slot */
+	u16 result;	     /* CUresult */
+	u8 record;	     /* enum igsdk_record */
+	u8 call;	     /* enum igsdk_call */
 };
 
 /*
@@ -232,6 +242,14 @@ enum igsdk_loss {
 enum igsdk_pid_flags {
 	IGSDK_PID_TRACKED = 1 << 0,
 	IGSDK_PID_LATE = 1 << 1,
+};
+
+/* What a process was told when it asked which device has an ordinal. */
+struct igsdk_device {
+	u64 ordinal;
+	u32 process; /* number */
+	u32 pad;
+	u8 uuid[16];
 };
 
 /* One file mapping, as the task_vma iterator writes it. */
@@ -307,6 +325,7 @@ enum igsdk_call {
 	IGSDK_CALL_ARRAY_3D_CREATE_V1,
 	IGSDK_CALL_GRAPH_ADD_NODE,
 	IGSDK_CALL_GRAPH_ADD_NODE_V2,
+	IGSDK_CALL_DEVICE_GET_UUID,
 	IGSDK_CALL_COUNT,
 };
 

@@ -137,6 +137,8 @@ GLOBAL int finish_context(struct thread *thread, u32 result)
 		return 0;
 	case IGSDK_CALL_PRIMARY_CTX_RETAIN:
 		return primary_retained(thread);
+	case IGSDK_CALL_DEVICE_GET_UUID:
+		return device_told(thread);
 	case IGSDK_CALL_MEM_POOL_CREATE:
 		return pool_created(thread, thread->args[1] + POOL_PROPS_LOCATION);
 	case IGSDK_CALL_MEM_GET_MEM_POOL:

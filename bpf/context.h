@@ -195,6 +195,20 @@ static __always_inline int read_handle(u64 address, u64 *handle)
 	return -1;
 }
 
+/* Ordinals are each process's own view; the driver has told this one which device it means. */
+GLOBAL int device_told(struct thread *thread)
+{
+	NEED(thread);
+	struct live_key key = handle_key(thread, (u32)thread->args[1], SPACE_DEVICE);
+	struct uuid uuid;
+
+	if (bpf_probe_read_user(&uuid, sizeof(uuid), (void *)thread->args[0])) {
+		count_loss(IGSDK_LOSS_READ_FAULT);
+		return 0;
+	}
+	return bpf_map_update_elem(&device_uuids, &key, &uuid, BPF_ANY);
+}
+
 GLOBAL int context_created(struct thread *thread, u64 out, s32 device)
 {
 	NEED(thread);

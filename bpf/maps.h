@@ -70,6 +70,7 @@ enum space {
 	SPACE_CONTEXT,
 	SPACE_PRIMARY, /* address is the device ordinal */
 	SPACE_POOL,
+	SPACE_DEVICE, /* address is the ordinal */
 	/* a map that an unmap in flight took out; the thread id stands above */
 	SPACE_UNMAPPING,
 };
@@ -97,6 +98,10 @@ struct handle {
 	u32 pad;
 };
 
+struct uuid {
+	u8 bytes[16];
+};
+
 ROWS(accounts, struct igsdk_account, 65536);
 ROWS(usages, struct igsdk_usage, 16384);
 ROWS(processes, struct igsdk_process, 4096);
@@ -111,6 +116,7 @@ TABLE(live_table, struct live_key, struct live, 262144);
 TABLE(handles, struct live_key, struct handle, 16384);
 RECENT(shared_sizes, u64, u64, 4096);
 RECENT(sent_stacks, u64, u8, 65536);
+RECENT(device_uuids, struct live_key, struct uuid, 4096);
 TABLE(pids, u32, u32, 65536);
 RING(events, 16 << 20);
 RING(captures, 4 << 20);

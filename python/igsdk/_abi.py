@@ -90,6 +90,7 @@ CALLS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ARRAY_3D_CREATE_V1", ("cuArray3DCreate",)),
     ("GRAPH_ADD_NODE", ("cuGraphAddNode",)),
     ("GRAPH_ADD_NODE_V2", ("cuGraphAddNode_v2",)),
+    ("DEVICE_GET_UUID", ("cuDeviceGetUuid_v2", "cuDeviceGetUuid")),
 )
 
 LOSSES = (
@@ -215,6 +216,7 @@ LAYOUTS: dict[str, list[tuple[str, str]]] = {
         ("error", "<i4"),
         ("pad", "<u4"),
     ],
+    "device": [("ordinal", "<u8"), ("process", "<u4"), ("pad", "<u4"), ("uuid", "V16")],
     "mapping": [
         ("start", "<u8"),
         ("end", "<u8"),

@@ -189,6 +189,13 @@ class Event:
     stack: Stack | None = None
     boot: int = 0
 
+    @property
+    def caller(self) -> Frame | None:
+        """The innermost frame that is not the driver's own, None without a stack."""
+        frames = self.stack.frames if self.stack else ()
+        own = (frame for frame in frames if "/libcuda.so" not in (frame.mapping or ""))
+        return next(own, None)
+
     def __str__(self) -> str:
         """One line: what happened, where, and what the process then had in use."""
         words = [self.type, format_bytes(self.bytes), self.kind, self.api]
@@ -202,8 +209,8 @@ class Event:
             f"in use {format_bytes(self.in_use)}",
             f"took {format_duration(self.latency_ns)}",
         ]
-        if self.stack and self.stack.frames:
-            words.append(f"at {self.stack.frames[0].name}")
+        if self.caller:
+            words.append(f"at {self.caller.name}")
         return "  ".join(words)
 
 

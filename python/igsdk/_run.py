@@ -56,6 +56,8 @@ class LocalRuntime:
         pid: int | Sequence[int] | None = None,
         command: str | None = None,
         mount_ns: int | None = None,
+        namespace: str | None = None,
+        pod: str | None = None,
         events: str = "failures",
         stacks: bool = True,
         live_entries: int | None = None,
@@ -70,6 +72,7 @@ class LocalRuntime:
             pid: one or several processes that run already.
             command: only processes of this name (15 bytes, as the kernel keeps it).
             mount_ns: only processes in this mount namespace (inode number).
+            namespace, pod: of a cluster; this machine knows neither.
             events: which of them :meth:`Run.events` gives: "all", "failures" or "none".
             stacks: whether to take stacks.
             live_entries: how many live allocations can be told apart (default 262,144,
@@ -77,10 +80,16 @@ class LocalRuntime:
             settings: other numbers of the program, for tests and benchmarks.
 
         Raises:
-            UsageError: ``events`` is none of its words, or no limit is a positive number.
+            UsageError: ``events`` is none of its words, a limit is no positive number, or
+                the selection needs a cluster.
         """
         if events not in _abi.EVENTS:
             raise UsageError(f"{events!r} is no choice of events.", "Use all, failures or none.")
+        if namespace or pod:
+            raise UsageError(
+                "This machine alone knows no namespaces and pods.",
+                "Select by pid, command or mount_ns.",
+            )
         if live_entries is not None and live_entries < 1:
             raise UsageError("The table of live allocations can't be empty.", "Use 1 or more.")
         pids = (pid,) if isinstance(pid, int) else tuple(pid or ())
@@ -170,6 +179,10 @@ class Run:
         ledger = self._ledger(reading, _held(reading.peak["held"]))
         return Profile.from_ledger(ledger, self._metadata(reading))
 
+    def peak(self) -> Profile:
+        """What stood at the moment when the sum over all processes was highest."""
+        return self.profile().peak()
+
     def at(self, event: Event) -> Profile:
         """What stood at the moment of a failure, as the peak values of a profile.
 
@@ -204,6 +217,7 @@ class Run:
         ledger.update_processes(process_batch(reading.snapshot, *where, groups))
         ledger.update_process_info(self._infos(reading.snapshot.processes), reading.boot)
         ledger.update_stacks(stacks.stacks.values())
+        ledger.update_devices(self._session.device_names(), reading.boot)
         ledger.update_losses(reading.losses, self.notes(), *where)
         ledger.update_failures(self._session.failures(self._event))
         return ledger

@@ -4,7 +4,9 @@
 #include "support.h"
 
 #include <bpf/bpf.h>
+#include <cstdio>
 #include <linux/bpf.h>
+#include <linux/perf_event.h>
 #include <sys/syscall.h>
 
 namespace igsdk {
@@ -40,7 +42,42 @@ int load_nothing(uint32_t attach_type) {
     return bpf_prog_load(BPF_PROG_TYPE_KPROBE, "igsdk_probe", "GPL", nothing, 2, &options);
 }
 
+// A number that the kernel tells about its uprobe events; -1 where there is none.
+int uprobe_number(const char *file, const char *format) {
+    std::string path = std::string("/sys/bus/event_source/devices/uprobe/") + file;
+    FILE *stream = fopen(path.c_str(), "re");
+    int value = -1;
+    if (stream && fscanf(stream, format, &value) != 1)
+        value = -1;
+    if (stream)
+        fclose(stream);
+    return value;
+}
+
 } // namespace
+
+int open_uprobe_event(const char *path, uint64_t offset, bool at_return) {
+    static const int type = uprobe_number("type", "%d");
+    static const int return_bit = uprobe_number("format/retprobe", "config:%d");
+    if (type < 0 || return_bit < 0) {
+        errno = ENOENT;
+        return -1;
+    }
+    perf_event_attr attr{};
+    attr.size = sizeof(attr);
+    attr.type = static_cast<uint32_t>(type);
+    attr.config = at_return ? 1ull << return_bit : 0;
+    attr.uprobe_path = address_of(path);
+    attr.probe_offset = offset;
+    // any process, on every CPU: a uprobe does not keep to the one that must be named
+    return static_cast<int>(syscall(SYS_perf_event_open, &attr, -1, 0, -1, PERF_FLAG_FD_CLOEXEC));
+}
+
+int link_event(int program, int event, uint64_t cookie) {
+    LIBBPF_OPTS(bpf_link_create_opts, options);
+    options.perf_event.bpf_cookie = cookie;
+    return bpf_link_create(program, event, BPF_PERF_EVENT, &options);
+}
 
 int link_uprobes(int program, uint32_t attach_type, const char *path, const uint64_t *offsets,
                  const uint64_t *cookies, size_t count, bool at_return) {

@@ -15,6 +15,12 @@ constexpr uint32_t attach_uprobe_session = 57; // Linux 6.13
 int link_uprobes(int program, uint32_t attach_type, const char *path, const uint64_t *offsets,
                  const uint64_t *cookies, size_t count, bool at_return);
 
+// A probe on one function, as a perf event; a descriptor, or -1 with errno.
+int open_uprobe_event(const char *path, uint64_t offset, bool at_return);
+
+// Ties a program to a perf event; a descriptor, or negative with errno.
+int link_event(int program, int event, uint64_t cookie);
+
 bool kernel_has_uprobe_links(uint32_t attach_type);
 
 } // namespace igsdk

@@ -94,11 +94,6 @@ template class Rows<igsdk_usage>;
 template class Rows<igsdk_process>;
 template class Rows<uint64_t>;
 
-Links::~Links() {
-    for (bpf_link *link : singles)
-        bpf_link__destroy(link);
-}
-
 Program::Program(const std::string &object, const Settings &settings, const Texts &texts) {
     last_message.clear();
     libbpf_set_print(keep_message);
@@ -234,20 +229,18 @@ void Program::link_multi(Links &links, const char *program, const std::string &p
                          cookies.data(), sites.size(), at_return));
     if (!link)
         fail("attaching to " + path, errno);
-    links.fds.push_back(std::move(link));
+    links.push_back(std::move(link));
 }
 
 void Program::link_single(Links &links, const char *program, const std::string &path,
                           const std::vector<Site> &sites, bool at_return) const {
     for (const Site &site : sites) {
-        LIBBPF_OPTS(bpf_uprobe_opts, options);
-        options.bpf_cookie = site.cookie;
-        options.retprobe = at_return;
-        bpf_link *link =
-            bpf_program__attach_uprobe_opts(find(program), -1, path.c_str(), site.offset, &options);
+        Fd event(open_uprobe_event(path.c_str(), site.offset, at_return));
+        Fd link(event ? link_event(bpf_program__fd(find(program)), event.get(), site.cookie) : -1);
         if (!link)
             fail("attaching to " + path, errno);
-        links.singles.push_back(link);
+        links.push_back(std::move(event));
+        links.push_back(std::move(link));
     }
 }
 

@@ -53,15 +53,9 @@ class Rows {
     uint32_t size_ = 0;
 };
 
-// The links of one library, closed together when dropped.
-struct Links {
-    std::vector<Fd> fds;
-    std::vector<bpf_link *> singles;
-    Links() = default;
-    Links(Links &&) = default;
-    Links &operator=(Links &&) = default;
-    ~Links();
-};
+// The descriptors that hold the probes of one library; when the last copy of them
+// is closed, the kernel removes the probes.
+using Links = std::vector<Fd>;
 
 class Program {
   public:

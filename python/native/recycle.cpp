@@ -82,6 +82,19 @@ uint64_t sweep(int map, const std::atomic<bool> &stopping, IsOver is_over) {
 
 } // namespace
 
+std::vector<igsdk_device> read_devices(const Program &program) {
+    std::vector<igsdk_device> devices;
+    int map = program.map_fd("device_uuids");
+    LiveKey key, *previous = nullptr;
+    while (devices.size() < step && bpf_map_get_next_key(map, previous, &key) == 0) {
+        igsdk_device device{key.address, key.process, 0, {}};
+        if (bpf_map_lookup_elem(map, &key, device.uuid) == 0)
+            devices.push_back(device);
+        previous = &key;
+    }
+    return devices;
+}
+
 uint32_t recycle_process(const Program &program, uint32_t slot) {
     igsdk_process &process = program.processes[slot];
     if (!slot || !process.ended || process.generation % 2 == 0)

@@ -16,4 +16,7 @@ uint32_t recycle_process(const Program &program, uint32_t slot);
 // with pauses, so that nobody waits for it. Returns how many went.
 uint64_t sweep_live(const Program &program, const std::atomic<bool> &stopping);
 
+// Which devices processes were told of, as far as the table remembers.
+std::vector<igsdk_device> read_devices(const Program &program);
+
 } // namespace igsdk

@@ -3,8 +3,11 @@
 #include "parts.h"
 #include "reader.h"
 #include "recycle.h"
+#include "remover.h"
 
 #include <bpf/bpf.h>
+#include <iterator>
+#include <poll.h>
 #include <pybind11/stl.h>
 
 namespace py = pybind11;
@@ -12,14 +15,12 @@ namespace py = pybind11;
 namespace igsdk {
 namespace {
 
-template <typename Row>
-std::string copy_rows(const Rows<Row> &rows, uint64_t used) {
+template <typename Row> std::string copy_rows(const Rows<Row> &rows, uint64_t used) {
     auto count = std::min<uint64_t>(used, rows.size());
     return std::string(reinterpret_cast<const char *>(rows.begin()), count * sizeof(Row));
 }
 
-template <typename Item>
-py::bytes pack(const std::vector<Item> &items) {
+template <typename Item> py::bytes pack(const std::vector<Item> &items) {
     return py::bytes(reinterpret_cast<const char *>(items.data()), items.size() * sizeof(Item));
 }
 
@@ -49,18 +50,19 @@ class Tracer {
             sites.push_back({cookie, offset});
         Links links = program_->attach(path, sites);
         std::lock_guard<std::mutex> lock(mutex_);
-        libraries_.emplace(++last_library_, std::move(links));
-        return last_library_;
+        std::move(links.begin(), links.end(), std::back_inserter(links_));
+        return ++last_library_;
     }
 
-    // The kernel takes its time to remove probes: that happens in the background.
+    // The kernel takes its time to remove probes: that happens in the background; where it
+    // takes seconds, in a process of its own, so that not even our exit waits.
     void detach_all() {
-        std::map<uint32_t, Links> going;
+        Links going;
         {
             std::lock_guard<std::mutex> lock(mutex_);
-            going.swap(libraries_);
+            going.swap(links_);
         }
-        if (going.empty())
+        if (going.empty() || (program_->mode() == LinkMode::single && leave_behind(going)))
             return;
         join_detach();
         detaching_ = true;
@@ -70,9 +72,12 @@ class Tracer {
         });
     }
 
-    bool detaching() const { return detaching_; }
+    bool detaching() const {
+        pollfd ended{remover_.get(), POLLIN, 0};
+        return detaching_ || (remover_ && poll(&ended, 1, 0) == 0);
+    }
 
-    // Ends the run. With `wait`, returns once no probe is left.
+    // Ends the run. With `wait`, returns once no probe is left that goes quickly.
     void close(bool wait) {
         detach_all();
         stop_sweep();
@@ -122,6 +127,13 @@ class Tracer {
     uint64_t swept() const { return swept_; }
 
   private:
+    bool leave_behind(Links &links) {
+        Fd remover = close_elsewhere(links);
+        if (!remover)
+            return false;
+        remover_ = std::move(remover);
+        return true;
+    }
     void join_detach() {
         if (detacher_.joinable())
             detacher_.join();
@@ -135,7 +147,8 @@ class Tracer {
     std::unique_ptr<Program> program_;
     std::unique_ptr<Reader> reader_;
     std::mutex mutex_;
-    std::map<uint32_t, Links> libraries_;
+    Links links_;
+    Fd remover_; // readable once the process that removes probes has ended
     uint32_t last_library_ = 0;
     std::thread detacher_, sweeper_;
     std::atomic<bool> detaching_{false}, sweeping_{false};
@@ -171,6 +184,7 @@ py::dict layouts() {
     sizes["process"] = sizeof(igsdk_process);
     sizes["event"] = sizeof(igsdk_event);
     sizes["capture"] = sizeof(igsdk_capture);
+    sizes["device"] = sizeof(igsdk_device);
     sizes["mapping"] = sizeof(igsdk_mapping);
     sizes["held"] = sizeof(Held);
     sizes["group_peak"] = sizeof(GroupPeak);
@@ -205,7 +219,8 @@ void register_tracer(py::module_ &m) {
         .def_property_readonly("mode", &Tracer::mode)
         .def_property_readonly("detaching", &Tracer::detaching)
         .def_property_readonly("swept", &Tracer::swept)
-        .def_property_readonly("boot", [](const Tracer &t) { return t.open_program().global("boot"); })
+        .def_property_readonly("boot",
+                               [](const Tracer &t) { return t.open_program().global("boot"); })
         .def_property_readonly("epoch",
                                [](const Tracer &t) { return t.open_program().global("epoch"); })
         .def("attach", &Tracer::attach, py::arg("path"), py::arg("sites"), Unlocked())
@@ -216,8 +231,10 @@ void register_tracer(py::module_ &m) {
         .def("recycle", &Tracer::recycle, Unlocked())
         .def("sweep", &Tracer::sweep, Unlocked())
         .def("fileno", [](const Tracer &t) { return t.open_reader().fileno(); })
-        .def("flush", [](const Tracer &t) { t.open_reader().flush(); }, Unlocked())
-        .def("take_events", [](const Tracer &t) { return py::bytes(t.open_reader().take_events()); })
+        .def(
+            "flush", [](const Tracer &t) { t.open_reader().flush(); }, Unlocked())
+        .def("take_events",
+             [](const Tracer &t) { return py::bytes(t.open_reader().take_events()); })
         .def("take_captures",
              [](const Tracer &t) { return py::bytes(t.open_reader().take_captures()); })
         .def("accounts",
@@ -238,7 +255,8 @@ void register_tracer(py::module_ &m) {
         .def("losses",
              [](const Tracer &t) {
                  const Program &p = t.open_program();
-                 return std::vector<uint64_t>(p.losses.begin(), p.losses.begin() + IGSDK_LOSS_COUNT);
+                 return std::vector<uint64_t>(p.losses.begin(),
+                                              p.losses.begin() + IGSDK_LOSS_COUNT);
              })
         .def("reader_losses",
              [](const Tracer &t) {
@@ -247,6 +265,7 @@ void register_tracer(py::module_ &m) {
              })
         .def("peak", &peak_dict)
         .def("state_at", &state_at, py::arg("time"), py::arg("tid"))
+        .def("devices", [](const Tracer &t) { return pack(read_devices(t.open_program())); })
         .def("mappings", [](const Tracer &t, uint32_t pid) {
             return py::bytes(t.open_program().mappings(pid));
         });

@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -124,3 +125,28 @@ def info_of(run: Run, book: Books) -> ProcessInfo | None:
     ]
     same.sort(key=lambda info: info.exec_id)
     return same[book.counter] if book.counter < len(same) else None
+
+
+@contextmanager
+def paused(
+    driver: Driver, folder: Path, before: str, after: str, *wrapper: str, **options: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """A program that has played `before` and waits; it plays `after` when the block ends.
+
+    The block gets the process that was started, which is the player unless it is wrapped.
+    """
+    ready, go = folder / "ready", folder / "go"
+    script = f"{before}; touch {ready}; await {go}; {after}"
+    words = [*wrapper, str(driver.play), "-e", script]
+    environment = driver.environment(folder, **options)
+    with subprocess.Popen(words, env=environment, text=True, stdout=subprocess.PIPE) as process:
+        try:
+            while not ready.exists() and process.poll() is None:
+                time.sleep(0.002)
+            assert process.poll() is None, "the program ended before its time"
+            yield process
+        finally:
+            go.touch()
+            process.communicate(timeout=30)
+            ready.unlink(missing_ok=True)
+            go.unlink()

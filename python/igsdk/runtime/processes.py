@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CONTAINER_ID = re.compile(r"([0-9a-f]{64})")
+_DEVICE_FILE = re.compile(r"/dev/nvidia\d+")
 _MAX_KNOWN = 65536
 
 
@@ -26,6 +27,7 @@ class ProcessTable:
         self._started = started
         self._cmdlines: dict[int, str | None] = {}
         self._containers: dict[int, str | None] = {}
+        self.device_files: dict[int, frozenset[str]] = {}
 
     def see(self, pid: int, instance: int) -> None:
         """Reads what only /proc knows, once per instance and while it may still be there."""
@@ -36,6 +38,7 @@ class ProcessTable:
             cmdline = self._started[1]
         self._cmdlines[instance] = cmdline
         self._containers[instance] = _read_container(pid)
+        self.device_files[instance] = _read_device_files(pid)
 
     def info(
         self,
@@ -83,6 +86,18 @@ def _read_container(pid: int) -> str | None:
         found = _CONTAINER_ID.search(Path(f"/proc/{pid}/cgroup").read_text("utf-8", "replace"))
         return found[1] if found else None
     return None
+
+
+def _read_device_files(pid: int) -> frozenset[str]:
+    """The GPUs whose device file a process has open, by the file's path."""
+    found = set()
+    with suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                target = str(entry.readlink())
+                if _DEVICE_FILE.fullmatch(target):
+                    found.add(target)
+    return frozenset(found)
 
 
 def read_comm(pid: int) -> str:

@@ -309,6 +309,13 @@ class Session:
         end = self.stopped_ns or time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         return end - self.started_ns
 
+    def device_names(self) -> dict[tuple[int | None, int], str]:
+        """(process instance, ordinal) -> UUID of the device, or what is inferred of it."""
+        from .devices import device_names
+
+        snapshot = self.reading().snapshot
+        return device_names(self.tracer.devices(), snapshot.processes, self.table.device_files)
+
     def selected_earlier(self) -> list[tuple[int, str]]:
         """(pid, name) of the processes of this run that had a libcuda before its probes."""
         known = {pid for library in self.libraries.attached for pid in library.earlier}
