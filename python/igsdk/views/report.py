@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ _PEAKS = {
     "summed": "the peak is a sum of peaks at different moments",
 }
 _APART = ("registered", "imported")
+_UUID = re.compile(r"\b((?:GPU|MIG)-[0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 
 def report_text(profile: Profile, top: int = 10, width: int | None = None) -> str:
@@ -116,13 +118,18 @@ def _kind_lines(profile: Profile, width: int) -> list[str]:
 def _kind_cells(row: dict[str, Any]) -> list[str]:
     return [
         row["kind"] or "?",
-        row["device"] or "?",
+        _short_device(row["device"]) or "?",
         format_bytes(row["inuse_space"]),
         f"{row['inuse_objects']:,}",
         format_bytes(row["peak_space"]),
         format_bytes(row["alloc_space"]),
         f"{row['failed_objects']:,}",
     ]
+
+
+def _short_device(name: str) -> str:
+    """The beginning of a UUID tells devices of one report apart; --json has it whole."""
+    return _UUID.sub(r"\1", name)
 
 
 def _apart_lines(profile: Profile, width: int) -> list[str]:
