@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -42,10 +43,7 @@ def _measure(mode: str, library: Path) -> None:
 
 
 def _once(mode: int, library: Path) -> tuple[float, ...]:
-    options = TOTALS
-    options = type(options)(
-        events="none", keep="none", stacks=False, settings={"link_mode": mode}
-    )
+    options = replace(TOTALS, settings={"link_mode": mode})
     began = time.monotonic()
     with tracing(options) as tracer:
         loaded = time.monotonic()

@@ -3,34 +3,36 @@
 
 from __future__ import annotations
 
-import os
+import json
+import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from igsdk._native import Tracer
 from igsdk.runtime.session import Options
 
-from .support import FLOOR, Variant, heading, interleave, say, variants
+from .support import FLOOR, Variant, heading, interleave, resident_mib, say, variants
 
 LIVE = 1_000_000
 ROUNDS = 20
 _SETTINGS = {"live_max": 1 << 21}
-# as `record` has it, and as a stream of failures has it
-_FULL = Options(events="all", keep="none", stacks=True, settings=_SETTINGS)
-_PLAIN = Options(events="failures", keep="none", stacks=True, settings=_SETTINGS)
+# as `record` has it: stacks, and every event replayed
+_RECORD = Options(events="all", stacks=True, settings=_SETTINGS)
 
 
 def run(folder: Path) -> None:
     heading(f"the end of {LIVE:,} live allocations (median and maximum of {ROUNDS})")
-    wanted = {"no probes": None, "floor": FLOOR, "failures": _PLAIN, "all events": _FULL}
-    with variants(folder, wanted) as made:
+    with variants(folder, {"floor": FLOOR, "record": _RECORD}) as made:
         for order in ("destroy", "exit"):
             for variant in made.values():
                 variant.figures.clear()
-            interleave(list(made.values()), ROUNDS, lambda variant: _end(variant, order))
-            _show("cuCtxDestroy" if order == "destroy" else "exit", made)
-        _show_memory(made)
+            interleave(list(made.values()), ROUNDS, partial(_end, order=order))
+            _show(order, made)
+        _show_memory(len(made))
 
 
 def _end(variant: Variant, order: str) -> float:
@@ -53,57 +55,41 @@ def _sweep(tracer: Tracer) -> None:
 
 
 def _show(what: str, made: dict[str, Variant]) -> None:
-    floor = made["floor"].figures
-    for variant in made.values():
-        more = [mine - theirs for mine, theirs in zip(variant.figures, floor, strict=True)]
-        compared = "" if variant.name == "floor" else f"; to floor {median(more) / 1e6:+.3f} ms"
+    floor, ours = made["floor"], made["record"]
+    more = [mine - theirs for mine, theirs in zip(ours.figures, floor.figures, strict=True)]
+    for variant in (floor, ours):
         say(
-            f"  {what:12} {variant.name:12} {median(variant.figures) / 1e6:8.3f} ms, "
-            f"at most {max(variant.figures) / 1e6:8.3f} ms{compared}"
+            f"  {what:8} {variant.name:8} {variant.median / 1e6:7.3f} ms, "
+            f"at most {max(variant.figures) / 1e6:7.3f} ms"
         )
-    for variant in made.values():
-        if variant.tracer and variant.name != "floor":
-            lost = sum(variant.tracer.losses())
-            say(f"  {variant.name}: {lost} losses")
+    assert ours.tracer is not None
+    lost = sum(ours.tracer.losses())
+    say(f"  {what:8} ours is longer by {median(more) / 1e6:.3f} ms; losses so far: {lost}")
 
 
-def _show_memory(made: dict[str, Variant]) -> None:
-    say(f"  kernel memory of a program's maps with live_max {_SETTINGS['live_max']:,}:")
-    maps = _map_bytes()
+def _show_memory(programs: int) -> None:
+    say(f"  the maps of a program with live_max {_SETTINGS['live_max']:,}, in kernel memory:")
     largest: dict[str, int] = {}
-    for size, name in maps:
+    for name, size in _maps():
         largest[name] = max(largest.get(name, 0), size)
-    for name, size in sorted(largest.items(), key=lambda item: -item[1])[:6]:
-        say(f"    {name:16} {size / (1 << 20):8.1f} MiB")
-    say(f"    {'all':16} {sum(largest.values()) / (1 << 20):8.1f} MiB")
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    resident = pages * os.sysconf("SC_PAGESIZE") / (1 << 20)
-    say(f"  our resident memory, {len(made) - 1} programs in one process: {resident:.0f} MiB")
+    for name, size in sorted(largest.items(), key=lambda item: -item[1])[:5]:
+        say(f"    {name:16} {size / (1 << 20):7.1f} MiB")
+    say(f"    {'all of them':16} {sum(largest.values()) / (1 << 20):7.1f} MiB")
+    resident = resident_mib()
+    say(f"  our resident memory, with {programs} programs in one process: {resident:.0f} MiB")
 
 
-def _map_bytes() -> list[tuple[int, str]]:
-    """(bytes, name) of every map that this process holds."""
-    found = []
+def _maps() -> Iterator[tuple[str, int]]:
+    """Name and bytes of every map that this process holds."""
     for entry in Path("/proc/self/fdinfo").iterdir():
-        try:
-            text = entry.read_text()
-        except OSError:
-            continue
-        fields = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
-        if "memlock" in fields and "map_id" in fields:
-            found.append((int(fields["memlock"]), _map_name(int(fields["map_id"]))))
-    return found
+        with suppress(OSError):
+            lines = entry.read_text().splitlines()
+            fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+            if "map_id" in fields and "memlock" in fields:
+                yield _map_name(fields["map_id"]), int(fields["memlock"])
 
 
-def _map_name(number: int) -> str:
-    import subprocess
-
-    shown = subprocess.run(
-        ["bpftool", "-j", "map", "show", "id", str(number)],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    import json
-
-    return str(json.loads(shown).get("name", number))
+def _map_name(number: str) -> str:
+    command = ["bpftool", "-j", "map", "show", "id", number]
+    shown = subprocess.run(command, capture_output=True, check=True).stdout
+    return str(json.loads(shown)["name"])

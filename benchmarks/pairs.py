@@ -24,7 +24,7 @@ def run(folder: Path) -> None:
 
 def _choices(settings: dict[str, int]) -> dict[str, Options | None]:
     def choice(events: str, stacks: bool) -> Options:
-        return Options(events=events, keep="none", stacks=stacks, settings=settings)
+        return Options(events=events, stacks=stacks, settings=settings)
 
     return {
         "no probes": None,

@@ -13,7 +13,7 @@ from igsdk._run import Run
 
 from tests.support import balance, simdriver
 
-from .support import heading, say
+from .support import heading, resident_mib, say
 
 PER_SECOND = 100_000
 SECONDS = 30
@@ -61,9 +61,5 @@ def _report(
     say(f"    {int(reached[1]):,} pairs, {float(reached[2]):,.0f} a second (wanted {PER_SECOND:,})")
     say(f"    against the driver's books: {'; '.join(unlike) or 'equal to the byte and call'}")
     say(f"    losses: {lost or 'none'}; of one core we used {used[0] / used[1]:.1%}")
-    say(f"    our resident memory: {_resident_mib():.0f} MiB")
+    say(f"    our resident memory: {resident_mib():.0f} MiB")
 
-
-def _resident_mib() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGESIZE") / (1 << 20)

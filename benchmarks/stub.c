@@ -3,6 +3,8 @@
  * A driver that does nothing: entries of the real shape (compare, jump, indirect jump)
  * over functions of a few instructions, so that a call costs what its probes cost.
  *
+ * The jump has a name too, NAME_jump, for tools that can only probe names.
+ *
  * Addresses go round in a range that the client chooses: as wide as the number of live
  * allocations, so that tables are touched as widely as a real driver would have them.
  */
@@ -30,11 +32,14 @@ EXPORT void stubRange(uint64_t from, uint64_t blocks)
             "    .globl " #name "\n"              \
             "    .type " #name ", @function\n" #name ":\n" \
             "    cmpl $0x321cba00, stub_state(%rip)\n"     \
+            "    .globl " #name "_jump\n"         \
+            "    .type " #name "_jump, @function\n" #name "_jump:\n" \
             "    je 1f\n"                         \
             "    jmp *.Lslot_" #name "(%rip)\n"   \
             "1:  mov $4, %eax\n"                  \
             "    ret\n"                           \
             "    .size " #name ", . - " #name "\n" \
+            "    .size " #name "_jump, . - " #name "_jump\n" \
             "    .popsection\n");
 
 #define HIDDEN __attribute__((visibility("hidden"), used))

@@ -131,8 +131,8 @@ def tracing(options: Options) -> Iterator[Tracer]:
         tracer.close(True)
 
 
-FLOOR = Options(events="none", keep="none", stacks=False, settings={"floor": 1})
-TOTALS = Options(events="none", keep="none", stacks=False)
+FLOOR = Options(events="none", stacks=False, settings={"floor": 1})
+TOTALS = Options(events="none", stacks=False)
 
 
 @dataclass
@@ -189,3 +189,9 @@ def show(group: Sequence[Variant], floor: Variant, unit: float, name: str) -> No
 def complain_without_root() -> None:
     if os.geteuid():
         sys.exit("igsdk: benchmarks load BPF programs.\nigsdk: Run them as root.")
+
+
+def resident_mib() -> float:
+    """What this process has in memory, in MiB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE") / (1 << 20)
