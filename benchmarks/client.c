@@ -32,16 +32,14 @@ static int (*context_destroy)(uint64_t);
 static void (*range)(uint64_t, uint64_t);
 static uint64_t live;
 
-static uint64_t now_ns(void)
-{
+static uint64_t now_ns(void) {
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1000000000ULL + now.tv_nsec;
 }
 
-static void fill(uint64_t count)
-{
+static void fill(uint64_t count) {
     uint64_t pointer;
 
     range(LIVE_BASE, count + 1);
@@ -50,8 +48,7 @@ static void fill(uint64_t count)
     live = count;
 }
 
-static __attribute__((noinline)) uint64_t pair(void)
-{
+static __attribute__((noinline)) uint64_t pair(void) {
     uint64_t pointer;
 
     allocate(&pointer, BLOCK);
@@ -60,16 +57,14 @@ static __attribute__((noinline)) uint64_t pair(void)
 }
 
 /* The empty statement keeps the compiler from making a loop of it: frames are the point. */
-static __attribute__((noinline)) uint64_t pair_below(unsigned depth)
-{
+static __attribute__((noinline)) uint64_t pair_below(unsigned depth) {
     uint64_t pointer = depth > 1 ? pair_below(depth - 1) : pair();
 
     __asm__ volatile("" ::: "memory");
     return pointer;
 }
 
-static double pairs(uint64_t count, unsigned depth, unsigned sites)
-{
+static double pairs(uint64_t count, unsigned depth, unsigned sites) {
     uint64_t began;
 
     range(PAIR_BASE, live > MIN_SPREAD ? live : MIN_SPREAD);
@@ -80,8 +75,7 @@ static double pairs(uint64_t count, unsigned depth, unsigned sites)
 }
 
 /* When the child began to end, as it said last, and when it had ended. */
-static uint64_t end_of_child(uint64_t count, int by_exit)
-{
+static uint64_t end_of_child(uint64_t count, int by_exit) {
     uint64_t *noted =
         mmap(NULL, 2 * sizeof(*noted), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     uint64_t context, end, took;
@@ -103,8 +97,7 @@ static uint64_t end_of_child(uint64_t count, int by_exit)
     return took;
 }
 
-static void answer(const char *line)
-{
+static void answer(const char *line) {
     unsigned long count;
     unsigned depth, sites;
 
@@ -120,8 +113,7 @@ static void answer(const char *line)
         exit(2);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     void *library = argc > 1 ? dlopen(argv[1], RTLD_NOW) : NULL;
     char line[256];
     uint64_t context;

@@ -8,7 +8,7 @@ from statistics import median
 
 from igsdk.runtime.session import Options
 
-from .support import FLOOR, TOTALS, Variant, heading, interleave, say, show, variants
+from .support import FLOOR, Variant, heading, interleave, say, show, variants
 
 ROUNDS = 31
 PAIRS = 10_000

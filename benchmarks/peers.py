@@ -17,7 +17,7 @@ ROUNDS = 15
 PAIRS = 2_000
 LIVE = 1_000
 # tracefs only in a mount namespace of its own
-_SHELL = "mount -t debugfs none /sys/kernel/debug && exec bpftrace -e \"$0\""
+_SHELL = 'mount -t debugfs none /sys/kernel/debug && exec bpftrace -e "$0"'
 _SCRIPT = """
 BEGIN { printf("attached\\n"); }
 uprobe:LIBRARY:cuMemAlloc_v2SITE { @out[tid] = arg0; @bytes[tid] = arg1; }

@@ -8,10 +8,10 @@ import shutil
 import time
 from pathlib import Path
 
+from tests.support import balance, simdriver
+
 import igsdk
 from igsdk._run import Run
-
-from tests.support import balance, simdriver
 
 from .support import heading, resident_mib, say
 
@@ -48,9 +48,7 @@ def _once(driver: simdriver.Driver, library: Path, books: Path, events: str, sta
         run.close()
 
 
-def _report(
-    run: Run, said: str, books: Path, events: str, used: tuple[float, float]
-) -> None:
+def _report(run: Run, said: str, books: Path, events: str, used: tuple[float, float]) -> None:
     reached = next(line.split() for line in said.splitlines() if line.startswith("rate"))
     found = simdriver.all_books(books)
     wanted = balance.expected(found)
@@ -62,4 +60,3 @@ def _report(
     say(f"    against the driver's books: {'; '.join(unlike) or 'equal to the byte and call'}")
     say(f"    losses: {lost or 'none'}; of one core we used {used[0] / used[1]:.1%}")
     say(f"    our resident memory: {resident_mib():.0f} MiB")
-

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
-from igsdk.runtime.session import Options
-
 from tests.support import simdriver
+
+from igsdk.runtime.session import Options
 
 from .support import heading, say, tracing
 
@@ -25,7 +25,10 @@ _IGSDK = (sys.executable, "-m", "igsdk.cli")
 def run(folder: Path) -> None:
     heading(f"start (median and maximum of {ROUNDS})")
     del folder
-    _show("python -c pass, for comparison", [_wall([sys.executable, "-c", "pass"]) for _ in range(ROUNDS)])
+    _show(
+        "python -c pass, for comparison",
+        [_wall([sys.executable, "-c", "pass"]) for _ in range(ROUNDS)],
+    )
     _show("python -c 'import igsdk'", _repeat([sys.executable, "-c", "import igsdk"]))
     _show("igsdk --help", _repeat([*_IGSDK, "--help"]))
     _show("BPF program: load and verify", _times(_load))

@@ -16,30 +16,29 @@
 
 static uint64_t first = BLOCK, end = 2 * BLOCK, next = BLOCK;
 
-EXPORT void stubRange(uint64_t from, uint64_t blocks)
-{
+EXPORT void stubRange(uint64_t from, uint64_t blocks) {
     first = next = from;
     end = from + blocks * BLOCK;
 }
 
-#define FUNCTION(name)                            \
-    __asm__("    .pushsection .data.rel.ro,\"aw\"\n" \
-            ".Lslot_" #name ":\n"                 \
-            "    .quad impl_" #name "\n"          \
-            "    .popsection\n"                   \
-            "    .pushsection .text\n"            \
-            "    .p2align 5\n"                    \
-            "    .globl " #name "\n"              \
-            "    .type " #name ", @function\n" #name ":\n" \
-            "    cmpl $0x321cba00, stub_state(%rip)\n"     \
-            "    .globl " #name "_jump\n"         \
-            "    .type " #name "_jump, @function\n" #name "_jump:\n" \
-            "    je 1f\n"                         \
-            "    jmp *.Lslot_" #name "(%rip)\n"   \
-            "1:  mov $4, %eax\n"                  \
-            "    ret\n"                           \
-            "    .size " #name ", . - " #name "\n" \
-            "    .size " #name "_jump, . - " #name "_jump\n" \
+#define FUNCTION(name)                                                                             \
+    __asm__("    .pushsection .data.rel.ro,\"aw\"\n"                                               \
+            ".Lslot_" #name ":\n"                                                                  \
+            "    .quad impl_" #name "\n"                                                           \
+            "    .popsection\n"                                                                    \
+            "    .pushsection .text\n"                                                             \
+            "    .p2align 5\n"                                                                     \
+            "    .globl " #name "\n"                                                               \
+            "    .type " #name ", @function\n" #name ":\n"                                         \
+            "    cmpl $0x321cba00, stub_state(%rip)\n"                                             \
+            "    .globl " #name "_jump\n"                                                          \
+            "    .type " #name "_jump, @function\n" #name "_jump:\n"                               \
+            "    je 1f\n"                                                                          \
+            "    jmp *.Lslot_" #name "(%rip)\n"                                                    \
+            "1:  mov $4, %eax\n"                                                                   \
+            "    ret\n"                                                                            \
+            "    .size " #name ", . - " #name "\n"                                                 \
+            "    .size " #name "_jump, . - " #name "_jump\n"                                       \
             "    .popsection\n");
 
 #define HIDDEN __attribute__((visibility("hidden"), used))
@@ -51,30 +50,26 @@ FUNCTION(cuMemFree_v2)
 FUNCTION(cuCtxCreate_v2)
 FUNCTION(cuCtxDestroy_v2)
 
-HIDDEN int impl_cuMemAlloc_v2(uint64_t *out, size_t bytes)
-{
+HIDDEN int impl_cuMemAlloc_v2(uint64_t *out, size_t bytes) {
     (void)bytes;
     *out = next;
     next = next + BLOCK < end ? next + BLOCK : first;
     return 0;
 }
 
-HIDDEN int impl_cuMemFree_v2(uint64_t pointer)
-{
+HIDDEN int impl_cuMemFree_v2(uint64_t pointer) {
     (void)pointer;
     return 0;
 }
 
-HIDDEN int impl_cuCtxCreate_v2(uint64_t *out, unsigned flags, int device)
-{
+HIDDEN int impl_cuCtxCreate_v2(uint64_t *out, unsigned flags, int device) {
     (void)flags;
     (void)device;
     *out = 0xc0de;
     return 0;
 }
 
-HIDDEN int impl_cuCtxDestroy_v2(uint64_t context)
-{
+HIDDEN int impl_cuCtxDestroy_v2(uint64_t context) {
     (void)context;
     return 0;
 }

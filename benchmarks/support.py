@@ -168,10 +168,8 @@ def variants(folder: Path, wanted: dict[str, Options | None]) -> Iterator[dict[s
         yield made
 
 
-def interleave(
-    group: Sequence[Variant], rounds: int, measure: Callable[[Variant], float]
-) -> None:
-    """A B A B ...: what the machine does meanwhile, it does to all of them. One round is dropped."""
+def interleave(group: Sequence[Variant], rounds: int, measure: Callable[[Variant], float]) -> None:
+    """A B A B ...: what the machine does meanwhile, it does to all. The first round is dropped."""
     for number in range(rounds + 1):
         for variant in group:
             figure = measure(variant)
