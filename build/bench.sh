@@ -6,5 +6,6 @@ cd "$(dirname "$0")/.."
 . build/common.sh
 
 build/preflight.sh machine
+give_to_caller_at_exit
 build/setup.sh --clients
-exec "$VENV/bin/python" -m benchmarks "$@"
+"$VENV/bin/python" -m benchmarks "$@"

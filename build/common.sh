@@ -39,3 +39,10 @@ logged() {
         return 1
     fi
 }
+
+# Under sudo, what root made in the clone belongs to the caller, who can then
+# remove it.
+give_to_caller_at_exit() {
+    [ -n "${SUDO_UID-}" ] || return 0
+    trap 'find . -path ./.git -prune -o -user 0 -exec chown -h "$SUDO_UID:${SUDO_GID-}" {} +' EXIT
+}

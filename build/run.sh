@@ -23,6 +23,7 @@ else
 fi
 
 build/preflight.sh machine
+give_to_caller_at_exit
 build/setup.sh --clients
 
 bin="$PWD/$VENV/bin"

@@ -101,14 +101,10 @@ install_igsdk() {
     build/native.sh
 }
 
-# Under sudo, what was made belongs to the caller, who can then remove it.
-give_to_caller() {
-    [ -z "${SUDO_UID-}" ] || chown -R "$SUDO_UID:${SUDO_GID-}" .work python/igsdk python/igsdk.egg-info
-}
-
+give_to_caller_at_exit
 mkdir -p "$WORK"
 exec 9>"$WORK/setup.lock"
-flock 9
+flock -n 9 || { say "igsdk: waits for another set-up of this clone"; flock 9; }
 
 wanted=(dev:build/requirements-dev.txt)
 [ "${1-}" != --clients ] || wanted+=(clients:tests/requirements-clients.txt)
@@ -148,4 +144,3 @@ for item in "${wanted[@]}"; do
     fresh "${item%%:*}" "$(fingerprint "${item#*:}")" || install_pinned "${item%%:*}" "${item#*:}"
 done
 install_igsdk
-[ ${#plan[@]} -eq 0 ] || give_to_caller

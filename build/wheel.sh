@@ -13,7 +13,7 @@ folder="${1:-dist}"
 platform="${IGSDK_WHEEL_PLATFORM:-manylinux_2_34_$(uname -m)}"
 build/setup.sh
 exec 9>"$WORK/setup.lock"
-flock 9
+flock -n 9 || { say "igsdk: waits for another set-up of this clone"; flock 9; }
 
 # What an earlier build left there would be packed again, deleted modules too.
 rm -rf "$WORK"/setuptools/lib.* "$WORK"/setuptools/bdist.* "$WORK/wheel"
