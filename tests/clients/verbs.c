@@ -110,6 +110,14 @@ static int verb_exit(struct run *run, struct op *op)
     exit(op->n_words > 1 ? (int)number(run, op, 1) : 0);
 }
 
+/* The thread ends here; where it is the first one, its process goes on with the others. */
+static int verb_leave(struct run *run, struct op *op)
+{
+    (void)run;
+    (void)op;
+    pthread_exit(NULL);
+}
+
 static int verb_kill9(struct run *run, struct op *op)
 {
     (void)run;
@@ -220,6 +228,7 @@ static const struct {
     {"exec", verb_exec, 2},
     {"exit", verb_exit, 1},
     {"kill9", verb_kill9, 1},
+    {"leave", verb_leave, 1},
     {"signal", verb_signal, 2},
     {"sleep", verb_sleep, 2},
     {"spin", verb_spin, 2},
