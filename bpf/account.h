@@ -43,14 +43,15 @@ static __always_inline void usage_fill(struct igsdk_usage *row, const struct igs
 	row->generation = generation + 1;
 }
 
-GLOBAL u32 usage_slot(const struct igsdk_usage_key *key, u32 process)
+GLOBAL u32 usage_slot(const struct igsdk_usage_key *wanted, u32 process)
 {
-	NEED(key);
+	NEED(wanted);
+	struct igsdk_usage_key key = *wanted;
 	struct igsdk_process *owner = process_at(process);
 	struct igsdk_usage *row;
 	u32 *found, slot;
 
-	found = bpf_map_lookup_elem(&usage_slots, key);
+	found = bpf_map_lookup_elem(&usage_slots, &key);
 	if (found)
 		return *found;
 	slot = slot_take(&free_usages, &next_usage, usages_max);
@@ -59,14 +60,14 @@ GLOBAL u32 usage_slot(const struct igsdk_usage_key *key, u32 process)
 		count_loss(IGSDK_LOSS_USAGE_FULL);
 		return 0;
 	}
-	usage_fill(row, key, process);
-	if (!bpf_map_update_elem(&usage_slots, key, &slot, BPF_NOEXIST)) {
+	usage_fill(row, &key, process);
+	if (!bpf_map_update_elem(&usage_slots, &key, &slot, BPF_NOEXIST)) {
 		usage_link(owner, row, slot);
 		return slot;
 	}
 	row->generation++;
 	bpf_map_push_elem(&free_usages, &slot, 0);
-	found = bpf_map_lookup_elem(&usage_slots, key);
+	found = bpf_map_lookup_elem(&usage_slots, &key);
 	return found ? *found : 0;
 }
 
@@ -110,15 +111,16 @@ static __always_inline u32 overflow_slot(struct igsdk_usage *usage, u32 usage_in
 	return usage->overflow;
 }
 
-GLOBAL u32 account_create(const struct igsdk_account_key *key, u32 process)
+GLOBAL u32 account_create(const struct igsdk_account_key *wanted, u32 process)
 {
-	NEED(key);
+	NEED(wanted);
+	struct igsdk_account_key key = *wanted;
 	struct igsdk_usage_key usage_key = {
-		.process = key->process,
-		.context = key->context,
-		.kind = key->kind,
-		.host = key->host,
-		.device = key->device,
+		.process = key.process,
+		.context = key.context,
+		.kind = key.kind,
+		.host = key.host,
+		.device = key.device,
 	};
 	u32 usage_index = usage_slot(&usage_key, process);
 	struct igsdk_usage *usage = usage_at(usage_index);
@@ -127,19 +129,19 @@ GLOBAL u32 account_create(const struct igsdk_account_key *key, u32 process)
 
 	if (!usage || !usage_index)
 		return 0;
-	overflow = overflow_slot(usage, usage_index, key, process);
+	overflow = overflow_slot(usage, usage_index, &key, process);
 	slot = slot_take(&free_accounts, &next_account, accounts_max);
 	row = account_at(slot);
 	if (!slot || !row) {
 		count_loss(IGSDK_LOSS_ACCOUNTS_FULL);
 		return overflow;
 	}
-	account_fill(row, key, usage_index, process);
-	if (!bpf_map_update_elem(&account_slots, key, &slot, BPF_NOEXIST))
+	account_fill(row, &key, usage_index, process);
+	if (!bpf_map_update_elem(&account_slots, &key, &slot, BPF_NOEXIST))
 		return slot;
 	row->generation++;
 	bpf_map_push_elem(&free_accounts, &slot, 0);
-	other = bpf_map_lookup_elem(&account_slots, key);
+	other = bpf_map_lookup_elem(&account_slots, &key);
 	return other ? *other : overflow;
 }
 

@@ -98,10 +98,11 @@ static __always_inline u32 claim_account(struct thread *thread, const struct cla
 }
 
 /* A free that we did not see: the driver has handed the address out again. */
-GLOBAL int book_missed_free(struct live_key *key)
+GLOBAL int book_missed_free(const struct live_key *taken)
 {
-	NEED(key);
-	struct live *old = bpf_map_lookup_elem(&live_table, key);
+	NEED(taken);
+	struct live_key key = *taken;
+	struct live *old = bpf_map_lookup_elem(&live_table, &key);
 	struct igsdk_account *account;
 	struct igsdk_usage *usage;
 	struct live copy;
@@ -109,7 +110,7 @@ GLOBAL int book_missed_free(struct live_key *key)
 	if (!old)
 		return 0;
 	copy = *old;
-	if (bpf_map_delete_elem(&live_table, key))
+	if (bpf_map_delete_elem(&live_table, &key))
 		return 0;
 	account = account_at(copy.account);
 	usage = account ? usage_at(account->usage) : NULL;

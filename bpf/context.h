@@ -168,23 +168,24 @@ GLOBAL int context_end(struct thread *thread, u32 generation)
 
 static __always_inline void take_handle(struct thread *thread, u64 handle, u32 space)
 {
-	struct taken *taken = &thread->taken;
-	struct handle *found;
+	struct live_key key = handle_key(thread, handle, space);
+	struct handle *found = bpf_map_lookup_elem(&handles, &key);
 
-	taken->key = handle_key(thread, handle, space);
-	taken->found = false;
-	found = bpf_map_lookup_elem(&handles, &taken->key);
+	thread->taken.key = key;
+	thread->taken.found = false;
 	if (!found)
 		return;
-	taken->handle = *found;
-	taken->found = !bpf_map_delete_elem(&handles, &taken->key);
+	thread->taken.handle = *found;
+	thread->taken.found = !bpf_map_delete_elem(&handles, &key);
 }
 
 static __always_inline void put_handle_back(struct thread *thread)
 {
+	struct live_key key = thread->taken.key;
+	struct handle handle = thread->taken.handle;
+
 	if (thread->taken.found)
-		bpf_map_update_elem(&handles, &thread->taken.key, &thread->taken.handle,
-				    BPF_NOEXIST);
+		bpf_map_update_elem(&handles, &key, &handle, BPF_NOEXIST);
 }
 
 static __always_inline int read_handle(u64 address, u64 *handle)
@@ -287,7 +288,8 @@ GLOBAL int primary_left(struct thread *thread, u32 result, u32 reset)
 		if (!reset && taken->found)
 			taken->handle.references = 1;
 		put_handle_back(thread);
-		known = bpf_map_lookup_elem(&handles, &taken->key);
+		key = taken->key;
+		known = bpf_map_lookup_elem(&handles, &key);
 		if (!reset && !taken->found && known)
 			__sync_fetch_and_add(&known->references, 1);
 		return 0;

@@ -110,26 +110,28 @@ static __always_inline int registered(struct thread *thread, u32 result)
 GLOBAL int take(struct thread *thread, u64 address, u32 space)
 {
 	NEED(thread);
-	struct taken *taken = &thread->taken;
+	struct live_key key = handle_key(thread, address, space);
 	struct live *found;
 
-	taken->found = false;
+	thread->taken.found = false;
 	if (!address)
 		return 0;
-	taken->key = handle_key(thread, address, space);
-	found = bpf_map_lookup_elem(&live_table, &taken->key);
+	thread->taken.key = key;
+	found = bpf_map_lookup_elem(&live_table, &key);
 	if (!found)
 		return 0;
-	taken->live = *found;
-	taken->found = !bpf_map_delete_elem(&live_table, &taken->key);
+	thread->taken.live = *found;
+	thread->taken.found = !bpf_map_delete_elem(&live_table, &key);
 	return 0;
 }
 
 static __always_inline void put_back(struct thread *thread)
 {
+	struct live_key key = thread->taken.key;
+	struct live entry = thread->taken.live;
+
 	if (thread->taken.found)
-		bpf_map_update_elem(&live_table, &thread->taken.key, &thread->taken.live,
-				    BPF_NOEXIST);
+		bpf_map_update_elem(&live_table, &key, &entry, BPF_NOEXIST);
 }
 
 static __always_inline void count_unknown_free(struct thread *thread)

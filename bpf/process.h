@@ -66,13 +66,14 @@ static __always_inline bool comm_wanted(const char *comm)
 GLOBAL int process_wanted(struct igsdk_process *row)
 {
 	NEED(row);
-	u32 *flags = bpf_map_lookup_elem(&pids, &row->pid);
+	u64 mntns = row->mntns_id;
+	u32 pid = row->pid;
+	u32 *flags = bpf_map_lookup_elem(&pids, &pid);
 
 	row->late = flags && (*flags & IGSDK_PID_LATE);
 	if (filter_tracked && !(flags && (*flags & IGSDK_PID_TRACKED)))
 		return false;
-	if (gadget_filter_by_mntns &&
-	    !bpf_map_lookup_elem(&gadget_mntns_filter_map, &row->mntns_id))
+	if (gadget_filter_by_mntns && !bpf_map_lookup_elem(&gadget_mntns_filter_map, &mntns))
 		return false;
 	return !targ_comm[0] || comm_wanted(row->comm);
 }
