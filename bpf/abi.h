@@ -235,6 +235,7 @@ enum igsdk_loss {
 	IGSDK_LOSS_SIZE_UNKNOWN,   /* imports whose size nobody told */
 	IGSDK_LOSS_FORMAT_UNKNOWN, /* arrays of a format without a known size */
 	IGSDK_LOSS_UNMAP_PARTIAL,  /* unmap covered more maps than one call may walk */
+	IGSDK_LOSS_SECCOMP,	   /* calls left alone: their return probe might kill */
 	IGSDK_LOSS_COUNT,
 };
 

@@ -329,6 +329,17 @@ static __always_inline void save(struct thread *thread, struct pt_regs *regs, u3
 	thread->entered = events_mode ? bpf_ktime_get_boot_ns() : 0;
 }
 
+/*
+ * Where a return probe makes a system call that filters see, it may be the end of
+ * a task that has one.
+ */
+static __always_inline bool must_spare(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return spare_filtered && bpf_core_field_exists(task->seccomp.mode) && task->seccomp.mode;
+}
+
 /* At entry. False where the return is of no interest. */
 static __always_inline bool call_enter(struct pt_regs *regs, u32 call)
 {
@@ -336,6 +347,10 @@ static __always_inline bool call_enter(struct pt_regs *regs, u32 call)
 
 	if (!thread || !process_of(thread))
 		return false;
+	if (must_spare()) {
+		count_loss(IGSDK_LOSS_SECCOMP);
+		return false;
+	}
 	if (thread->sp) {
 		if (REGS_SP(regs) < thread->sp) {
 			count_loss(IGSDK_LOSS_NESTED);

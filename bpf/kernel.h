@@ -25,7 +25,8 @@ typedef __s64 s64;
 
 /*
  * A function that the verifier looks at once and by itself, not again at each
- * call: that keeps loading quick. It takes no pointer on trust.
+ * call: that keeps loading quick. It takes no pointer on trust, and before Linux
+ * 6.2 what such a pointer leads to can't be a map's key or value: copy it first.
  */
 #define GLOBAL __attribute__((noinline))
 #define NEED(POINTER)             \
@@ -93,6 +94,10 @@ struct signal_struct {
 	atomic_t live;
 } CO_RE;
 
+struct seccomp {
+	int mode; /* 0 = none; no member without CONFIG_SECCOMP */
+} CO_RE;
+
 struct task_struct {
 	int pid;
 	int tgid;
@@ -103,6 +108,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct nsproxy *nsproxy;
 	struct pid *thread_pid;
+	struct seccomp seccomp;
 } CO_RE;
 
 struct seq_file;

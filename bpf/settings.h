@@ -10,6 +10,7 @@ const volatile u32 events_mode = IGSDK_EVENTS_FAILURES;
 const volatile bool collect_ustack = true;
 const volatile u32 max_frames = IGSDK_MAX_FRAMES;
 const volatile bool filter_tracked = false;
+const volatile bool spare_filtered = false; /* no return probe for tasks under seccomp */
 const volatile bool gadget_filter_by_mntns = false;
 const volatile char targ_comm[IGSDK_COMM_LEN] = {};
 const volatile u32 accounts_max = 65536;

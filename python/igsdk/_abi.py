@@ -114,6 +114,7 @@ LOSSES = (
     "size_unknown",
     "format_unknown",
     "unmap_partial",
+    "seccomp",
 )
 
 EVENTS = {"none": 0, "failures": 1, "all": 2}

@@ -133,7 +133,10 @@ class Run:
 
     @property
     def detaching(self) -> bool:
-        """Whether the kernel is still removing probes after :meth:`stop`."""
+        """Whether the kernel is still removing probes after :meth:`stop`.
+
+        It goes on without us: this process may end meanwhile.
+        """
         return self._session.detaching
 
     def stop(self) -> None:
@@ -141,7 +144,11 @@ class Run:
         self._session.stop()
 
     def close(self) -> None:
-        """Gives the kernel's and our memory back; waits for the last probe to be removed."""
+        """Gives the kernel's and our memory back.
+
+        Waits until the last probe is removed, except on kernels without uprobe-multi links
+        (before 6.6): those take seconds, with nobody waiting; :attr:`detaching` says so.
+        """
         self._session.close()
 
     def events(self, timeout: float | None = None) -> Iterator[Event]:

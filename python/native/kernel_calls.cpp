@@ -32,16 +32,6 @@ struct LinkCreate {
 
 uint64_t address_of(const void *pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
-int load_nothing(uint32_t attach_type) {
-    const bpf_insn nothing[] = {
-        {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 0},
-        {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
-    };
-    LIBBPF_OPTS(bpf_prog_load_opts, options);
-    options.expected_attach_type = static_cast<bpf_attach_type>(attach_type);
-    return bpf_prog_load(BPF_PROG_TYPE_KPROBE, "igsdk_probe", "GPL", nothing, 2, &options);
-}
-
 // A number that the kernel tells about its uprobe events; -1 where there is none.
 int uprobe_number(const char *file, const char *format) {
     std::string path = std::string("/sys/bus/event_source/devices/uprobe/") + file;
@@ -91,6 +81,16 @@ int link_uprobes(int program, uint32_t attach_type, const char *path, const uint
     attr.multi_flags = at_return ? multi_return : 0;
     // up to pid: a kernel refuses bytes that it does not know unless they are zero
     return static_cast<int>(syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr)));
+}
+
+int load_nothing(uint32_t attach_type) {
+    const bpf_insn nothing[] = {
+        {BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, 0},
+        {BPF_JMP | BPF_EXIT, 0, 0, 0, 0},
+    };
+    LIBBPF_OPTS(bpf_prog_load_opts, options);
+    options.expected_attach_type = static_cast<bpf_attach_type>(attach_type);
+    return bpf_prog_load(BPF_PROG_TYPE_KPROBE, "igsdk_probe", "GPL", nothing, 2, &options);
 }
 
 // A kernel that knows the attach type looks at the path and finds no file there.

@@ -21,6 +21,9 @@ int open_uprobe_event(const char *path, uint64_t offset, bool at_return);
 // Ties a program to a perf event; a descriptor, or negative with errno.
 int link_event(int program, int event, uint64_t cookie);
 
+// A program that does nothing, for links of that type; a descriptor, or negative with errno.
+int load_nothing(uint32_t attach_type);
+
 bool kernel_has_uprobe_links(uint32_t attach_type);
 
 } // namespace igsdk

@@ -19,4 +19,5 @@ PYBIND11_MODULE(_native, m) {
     register_hold(m);
     register_launch(m);
     register_tracer(m);
+    register_selftest(m);
 }

@@ -12,6 +12,7 @@ void register_watch(pybind11::module_ &m);
 void register_hold(pybind11::module_ &m);
 void register_launch(pybind11::module_ &m);
 void register_tracer(pybind11::module_ &m);
+void register_selftest(pybind11::module_ &m);
 
 namespace igsdk {
 

@@ -38,11 +38,14 @@ def test_check_kernel(monkeypatch: pytest.MonkeyPatch, release: str, state: str)
 
 def test_return_probes_on_the_kernels_that_refuse_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    states = {}
-    for release in ("6.10.0", "6.11.0", "6.13.2", "6.14.0"):
-        monkeypatch.setattr("platform.release", lambda release=release: release)
-        states[release] = kernel.check_return_probes().state
-    assert list(states.values()) == ["ok", "warn", "warn", "ok"]
+    states: dict[bool | None, list[str]] = {}
+    for passes in (False, None, True):
+        monkeypatch.setattr(kernel, "return_probe_passes", lambda passes=passes: passes)
+        for release in ("6.10.0", "6.11.0", "6.13.2", "6.14.0"):
+            monkeypatch.setattr("platform.release", lambda release=release: release)
+            states.setdefault(passes, []).append(kernel.check_return_probes().state)
+    refused = ["ok", "fail", "warn", "ok"]
+    assert states == {False: refused, None: refused, True: ["ok"] * 4}
 
 
 def raised(monkeypatch: pytest.MonkeyPatch) -> IgsdkError:

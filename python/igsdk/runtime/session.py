@@ -95,7 +95,8 @@ def load_tracer(options: Options, selection: Selection) -> Tracer:
 
     Raises:
         ExtensionMissing: the BPF object for this architecture is not in the package.
-        KernelUnsupported: the kernel refuses the program; says what it said.
+        KernelUnsupported: the kernel refuses the program, and says why; or its return
+            probes would kill processes, and it has no way to leave those out.
     """
     from .._native import Tracer
 
@@ -107,13 +108,23 @@ def load_tracer(options: Options, selection: Selection) -> Tracer:
             "Install a wheel for this architecture, or build from source with clang installed.",
         )
     texts = {"targ_comm": selection.command[:15]} if selection.command else {}
+    settings = {"spare_filtered": int(kernel.return_probes_kill())}
+    settings |= options.as_settings(selection)
     try:
-        return Tracer(source.read_bytes(), options.as_settings(selection), texts)
+        tracer = Tracer(source.read_bytes(), settings, texts)
     except OSError as error:
         raise KernelUnsupported(
             f"The kernel does not load the tracing program: {error.strerror}.",
             "Run `igsdk doctor`; if it finds nothing, report what it prints.",
         ) from error
+    if settings["spare_filtered"] and tracer.mode != "session":
+        tracer.close()
+        raise KernelUnsupported(
+            "A return probe kills processes with a seccomp filter on this kernel, "
+            "which has no session links to leave them alone.",
+            kernel.UPDATE_FOR_RETURNS,
+        )
+    return tracer
 
 
 @dataclass(frozen=True)
@@ -381,7 +392,10 @@ class Session:
         )
 
     def close(self) -> None:
-        """Gives everything back. Waits until the kernel has removed the last probe."""
+        """Gives everything back.
+
+        Waits for the last probe, unless the kernel takes seconds for them: see `detaching`.
+        """
         self.stop()
         self.tracer.close(True)
         if self._thread is None:

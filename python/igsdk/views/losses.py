@@ -140,6 +140,12 @@ MEANINGS = {
         "Unmap in smaller pieces.",
         bytes_exact=False,
     ),
+    "seccomp": Meaning(
+        "{n} calls of programs under a seccomp filter were left alone",
+        "their bytes are missing; on this kernel a return probe could kill such a program",
+        "Update to Linux 6.14 or later, or run the program without the filter.",
+        bytes_exact=False,
+    ),
     "accounts_ahead_bytes": Meaning(
         "stacks were read {bytes} ahead of the processes' own totals",
         "the two are read one after the other while the program runs",
