@@ -85,6 +85,12 @@ def from_pool(get: str, place: Place) -> Case:
     return Case(f"{script}; frompool p 1M pool = 0", (held(place, M),))
 
 
+def asked(symbol: str) -> Case:
+    """A process that asks for the identity of its second device only."""
+    script = f"use 0 = 0; blob u 16; {symbol} @u 1 = 0; alloc p 1M = 0; use 1 = 0; alloc q 1M = 0"
+    return Case(script, ({**held(DEVICE0, M), **held(DEVICE1, M)},))
+
+
 def failing(*symbols: str, result: int) -> str:
     """Makes the next call of each of these functions fail, or the one whose number is said."""
     calls = (symbol if ":" in symbol else f"{symbol}:1" for symbol in symbols)
@@ -353,6 +359,8 @@ CASES: dict[str, Case] = {
         "use 0 = 0; desc1 d 10 10 0x02 1; array1 a @d = 0; arraydestroy a = 0; array1 a @d = 0",
         ({ARRAY: sums(400, 2, 200, 1, 200, 1)},),
     ),
+    "cuDeviceGetUuid_v2": asked("cuDeviceGetUuid_v2"),
+    "cuDeviceGetUuid": asked("cuDeviceGetUuid"),
     "cuArray3DCreate": Case(
         "use 0 = 0; desc31 d 2 2 2 0x03 4 0; array31 a @d = 0", (held(ARRAY, 128),)
     ),
@@ -539,3 +547,14 @@ def test_host_memory_and_what_is_others_is_in_no_peak(
         "imported": 0,
         "managed": 4 * M,
     }
+
+
+@pytest.mark.parametrize("symbol", ["cuDeviceGetUuid", "cuDeviceGetUuid_v2"])
+def test_a_device_is_named_as_the_process_was_told(
+    symbol: str, run: Run, driver: Driver, tmp_path: Path
+) -> None:
+    played = play(run, driver, asked(symbol).script, tmp_path)
+    rows = run.profile().filter(pid=played.infos[0].pid).samples()
+    names = sorted(row["device"] for row in rows)
+    assert len(names) == 2
+    assert [name.startswith("GPU-") for name in names] == [False, True]

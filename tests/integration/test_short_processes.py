@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that allocates at once after its start and ends is recorded whole, every time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from igsdk._run import Run
+from tests.support.balance import assert_balanced
+from tests.support.recording import command, own_driver, recording, with_environment
+from tests.support.simdriver import Driver, all_books
+
+K, M = 1 << 10, 1 << 20
+RUNS = 100
+SCRIPT = "use 0 = 0; alloc p 1M = 0; alloc q 3K = 0; free q = 0; alloc r 100G = 2"
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
+    return own_driver(tmp_path_factory.mktemp("driver"))
+
+
+def assert_complete(run: Run, books: Path, processes: int) -> None:
+    """Every byte, every call, every name; nothing lost."""
+    assert run.command is not None
+    ended = run.command.wait()
+    assert ended is not None
+    assert ended.status == 0
+    run.stop()
+    told = all_books(books)
+    assert len(told) == processes
+    assert_balanced(run, told)
+    assert {name: count for name, count in run.losses().items() if count} == {}
+    profile = run.profile()
+    assert profile.total("alloc_space") == processes * (M + 3 * K)
+    assert profile.total("inuse_space") == processes * M
+    for row in profile.samples():
+        names = [frame.name for frame in row["stack"]]
+        assert names[:2] == ["cuMemAlloc_v2", "allocate_leaf"]
+        assert "main" in names
+
+
+def test_a_hundred_of_one_command(driver: Driver, tmp_path: Path) -> None:
+    loop = f'for i in $(seq {RUNS}); do "$0" -e "$1" || exit 9; done'
+    words = ("sh", "-c", loop, str(driver.play), SCRIPT)
+    with recording(argv=(*with_environment(driver, tmp_path), *words)) as run:
+        assert_complete(run, tmp_path, RUNS)
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_a_command_of_its_own(number: int, driver: Driver, tmp_path: Path) -> None:
+    """The library is new to each of these runs: the first allocation waits for its probes."""
+    with recording(argv=command(driver, SCRIPT, tmp_path)) as run:
+        assert_complete(run, tmp_path, 1)
