@@ -38,15 +38,14 @@ int keep_message(libbpf_print_level level, const char *format, va_list arguments
 }
 
 [[noreturn]] void fail(const std::string &what, int error) {
-    throw ProgramError(what + ": " + strerror(error) +
-                           (last_message.empty() ? "" : "\n" + last_message),
-                       error);
+    throw ProgramError(
+        what + ": " + strerror(error) + (last_message.empty() ? "" : "\n" + last_message), error);
 }
 
 LinkMode best_mode() {
     btf *kernel = btf__load_vmlinux_btf();
-    bool kfunc = kernel && btf__find_by_name_kind(kernel, "bpf_session_is_return",
-                                                  BTF_KIND_FUNC) > 0;
+    bool kfunc =
+        kernel && btf__find_by_name_kind(kernel, "bpf_session_is_return", BTF_KIND_FUNC) > 0;
     btf__free(kernel);
     if (kfunc && kernel_has_uprobe_links(attach_uprobe_session))
         return LinkMode::session;
@@ -73,8 +72,7 @@ const char *name_of(LinkMode mode) {
     }
 }
 
-template <typename Row>
-void Rows<Row>::map(const bpf_map *map) {
+template <typename Row> void Rows<Row>::map(const bpf_map *map) {
     size_ = bpf_map__max_entries(map);
     bytes_ = sizeof(Row) * size_;
     void *address = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
@@ -83,8 +81,7 @@ void Rows<Row>::map(const bpf_map *map) {
     rows_ = static_cast<Row *>(address);
 }
 
-template <typename Row>
-Rows<Row>::~Rows() {
+template <typename Row> Rows<Row>::~Rows() {
     if (rows_)
         munmap(rows_, bytes_);
 }
@@ -133,7 +130,7 @@ Program::~Program() {
 void Program::choose_programs(bool floor) {
     prefix_ = floor ? "floor" : "call";
     bool session = mode_ == LinkMode::session;
-    uint32_t type = session                     ? attach_uprobe_session
+    uint32_t type = session                    ? attach_uprobe_session
                     : mode_ == LinkMode::multi ? attach_uprobe_multi
                                                : 0;
     for (const char *set : {"call", "floor"})

@@ -35,8 +35,7 @@ struct Site {
 };
 
 // An array map, mapped into this process: reading a row is a plain load.
-template <typename Row>
-class Rows {
+template <typename Row> class Rows {
   public:
     Rows() = default;
     Rows(const Rows &) = delete;
