@@ -6,11 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from igsdk._run import Run
 from tests.support.balance import assert_balanced
 from tests.support.recording import command, own_driver, recording, with_environment
 from tests.support.simdriver import Driver, all_books
+
+from igsdk._run import Run
 
 K, M = 1 << 10, 1 << 20
 RUNS = 100
