@@ -351,6 +351,8 @@ def _attach_notes(session: Session) -> list[str]:
     notes = [f"{error}" for error in session.libraries.refused]
     if not session.libraries.attached:
         notes.append("No process opened a CUDA driver library (libcuda.so) during this run.")
+    elif not len(session.reading().snapshot.processes):
+        notes.append("None of the chosen processes called the CUDA driver during this run.")
     earlier = sorted(session.selected_earlier())
     if earlier:
         names = ", ".join(f"{pid} ({name})" if name else str(pid) for pid, name in earlier[:10])
