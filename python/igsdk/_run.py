@@ -250,8 +250,7 @@ class Run:
         )
 
     def _infos(self, rows: Any) -> list[ProcessInfo]:
-        named = rows[(rows["generation"] % 2 == 1) & (rows["instance"] != 0)]
-        return [self._session.table.info(row, self._session.late_ns, _nvml_bytes) for row in named]
+        return [self._session.table.info(row, self._session.late_ns, _nvml_bytes) for row in rows]
 
     def _event(self, row: Any) -> Event | None:
         """None for records that only the replay needs, and accounts that are gone."""

@@ -87,7 +87,8 @@ class Snapshot:
     def of(cls, rows: Rows, processes: Array | None = None) -> Snapshot:
         """Of all rows, or of those of some process slots."""
         accounts, usages = _used(rows.accounts), _used(rows.usages)
-        slots = np.flatnonzero(rows.processes["generation"] % 2 == 1)
+        busy = rows.processes["generation"] % 2 == 1
+        slots = np.flatnonzero(busy & (rows.processes["instance"] != 0))
         if processes is not None:
             accounts = accounts[np.isin(rows.accounts["slot"][accounts], processes)]
             usages = usages[np.isin(rows.usages["slot"][usages], processes)]
