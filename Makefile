@@ -3,9 +3,10 @@
 
 PYTEST_ARGS ?=
 BENCH ?=
+CHECKS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup native test lint format wheel bench clean
+.PHONY: help run setup native test lint format wheel bench gpu-checks clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +34,9 @@ wheel: ## dist/*.whl with the BPF objects and libbpf inside
 
 bench: ## speed, with the floor beside it (root, a quiet machine); BENCH="pairs" for some
 	@build/bench.sh $(BENCH)
+
+gpu-checks: ## what only a GPU can show, as Markdown (root); CHECKS="ipc uuid" for some
+	@build/gpu-checks.sh $(CHECKS)
 
 clean: ## removes all that the other targets made inside this folder
 	@build/clean.sh
