@@ -9,7 +9,7 @@ CHECKS ?=
 .PHONY: help run setup native test lint format wheel bench gpu-checks clean
 
 help: ## what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 run: ## try it: set up, then record two CUDA programs and show the reports (root)
 	@build/run.sh

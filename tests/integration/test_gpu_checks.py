@@ -38,6 +38,7 @@ def beliefs() -> Iterator[ModuleType]:
         sys.path.remove(str(SCRIPT.parent))
 
 
+@pytest.mark.slow
 def test_every_check_runs_on_the_simulated_driver(beliefs: ModuleType) -> None:
     done = gpu_checks("--simulated")
     rows = [line for line in done.stdout.splitlines() if line.startswith("| ")][2:]
