@@ -32,7 +32,7 @@ int64_t take(Settings &settings, const char *name, int64_t otherwise) {
 class Tracer {
   public:
     Tracer(const std::string &object, Settings settings, const Texts &texts)
-        : program_(std::make_unique<Program>(object, settings, texts)) {
+        : program_(std::make_unique<Program>(object, settings, texts)), mode_(program_->mode()) {
         Reader::Limits limits;
         limits.keep = static_cast<uint32_t>(take(settings, "keep_events", limits.keep));
         limits.events = static_cast<size_t>(take(settings, "kept_events", 1 << 20));
@@ -41,7 +41,7 @@ class Tracer {
     }
     ~Tracer() { close(true); }
 
-    std::string mode() const { return name_of(program_->mode()); }
+    std::string mode() const { return name_of(mode_); }
 
     uint32_t attach(const std::string &path,
                     const std::vector<std::pair<uint64_t, uint64_t>> &pairs) {
@@ -62,7 +62,7 @@ class Tracer {
             std::lock_guard<std::mutex> lock(mutex_);
             going.swap(links_);
         }
-        if (going.empty() || (program_->mode() == LinkMode::single && leave_behind(going)))
+        if (going.empty() || (mode_ == LinkMode::single && leave_behind(going)))
             return;
         join_detach();
         detaching_ = true;
@@ -145,6 +145,7 @@ class Tracer {
     }
 
     std::unique_ptr<Program> program_;
+    LinkMode mode_; // known after the end too
     std::unique_ptr<Reader> reader_;
     std::mutex mutex_;
     Links links_;
