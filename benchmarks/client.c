@@ -11,6 +11,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +40,13 @@ static uint64_t now_ns(void) {
     return now.tv_sec * 1000000000ULL + now.tv_nsec;
 }
 
+/* Others on this machine must wait while we measure; without the right to ask, they don't. */
+static void go_first(int on) {
+    struct sched_param priority = {.sched_priority = on ? 1 : 0};
+
+    sched_setscheduler(0, on ? SCHED_FIFO : SCHED_OTHER, &priority);
+}
+
 static void fill(uint64_t count) {
     uint64_t pointer;
 
@@ -65,13 +73,16 @@ static __attribute__((noinline)) uint64_t pair_below(unsigned depth) {
 }
 
 static double pairs(uint64_t count, unsigned depth, unsigned sites) {
-    uint64_t began;
+    uint64_t began, took;
 
     range(PAIR_BASE, live > MIN_SPREAD ? live : MIN_SPREAD);
+    go_first(1);
     began = now_ns();
     for (uint64_t i = 0; i < count; i++)
         pair_below(depth - i % sites);
-    return (double)(now_ns() - began) / count;
+    took = now_ns() - began;
+    go_first(0);
+    return (double)took / count;
 }
 
 /* When the child began to end, as it said last, and when it had ended. */
@@ -84,14 +95,17 @@ static uint64_t end_of_child(uint64_t count, int by_exit) {
     if (!child) {
         context_create(&context, 0, 0);
         fill(count);
+        go_first(1);
         noted[0] = now_ns();
         if (!by_exit)
             context_destroy(context);
         noted[1] = now_ns();
         _exit(0);
     }
+    go_first(1);
     waitpid(child, NULL, 0);
     end = now_ns();
+    go_first(0);
     took = by_exit ? end - noted[1] : noted[1] - noted[0];
     munmap(noted, 2 * sizeof(*noted));
     return took;

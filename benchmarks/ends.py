@@ -27,7 +27,7 @@ _RECORD = Options(events="all", stacks=True, settings=_SETTINGS)
 def run(folder: Path) -> None:
     heading(f"the end of {LIVE:,} live allocations (median and maximum of {ROUNDS})")
     with variants(folder, {"floor": FLOOR, "record": _RECORD}) as made:
-        for order in ("destroy", "exit"):
+        for order in ("exit", "destroy"):
             for variant in made.values():
                 variant.figures.clear()
             interleave(list(made.values()), ROUNDS, partial(_end, order=order))
