@@ -362,14 +362,15 @@ def capture(world: World) -> Seen:
 def frees_at_exit(world: World) -> Seen:
     environment = dict(world.environment, **({"SIMCUDA_TEARDOWN": "1"} if world.simulated else {}))
     with recording(world, command=EXIT_PROGRAM) as run:
-        done = subprocess.run(
-            [world.exit_program], env=environment, capture_output=True, text=True, timeout=30
+        program = subprocess.Popen(
+            [world.exit_program], env=environment, stdout=subprocess.PIPE, text=True
         )
+        printed, _ = program.communicate(timeout=30)
         run.stop()
-        held = sum(by_kind(run, "inuse_space").values())
-    if done.returncode:
-        raise ChildEnded(f"exit code {done.returncode} after {done.stdout.split()} {done.stderr}")
-    results = dict(line.split() for line in done.stdout.splitlines())
+        held = sum(by_kind(run, "inuse_space", program.pid).values())
+    if program.returncode:
+        raise ChildEnded(f"exit code {program.returncode} after {printed.split()}")
+    results = dict(line.split() for line in printed.splitlines())
     seen = f"results: {listed(results)}; booked as held at exit {mib(held)} of {mib(2 * BLOCK)}"
     return seen, results == {"late": "0", "early": "4"} and held == BLOCK
 
