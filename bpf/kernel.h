@@ -98,6 +98,18 @@ struct seccomp {
 	int mode; /* 0 = none; no member without CONFIG_SECCOMP */
 } CO_RE;
 
+/* A call whose return probe is pending: its return address stands here, not on the stack. */
+struct return_instance {
+	unsigned long stack; /* where the address stood */
+	unsigned long orig_ret_vaddr;
+	bool chained; /* several probes on one call: the next one has the address */
+	struct return_instance *next;
+} CO_RE;
+
+struct uprobe_task {
+	struct return_instance *return_instances;
+} CO_RE;
+
 struct task_struct {
 	int pid;
 	int tgid;
@@ -108,6 +120,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct nsproxy *nsproxy;
 	struct pid *thread_pid;
+	struct uprobe_task *utask;
 	struct seccomp seccomp;
 } CO_RE;
 

@@ -51,12 +51,33 @@ struct pt_regs {
 #error "build with -D__TARGET_ARCH_x86 or -D__TARGET_ARCH_arm64"
 #endif
 
+#define MAX_CHAINED 8
+
+/*
+ * Somebody else's return probe on the same call has put its own address where the
+ * caller's stood. 0 where there is none.
+ */
+static __always_inline u64 replaced_return(u64 sp)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct uprobe_task *probes = BPF_CORE_READ(task, utask);
+	struct return_instance *pending = probes ? BPF_CORE_READ(probes, return_instances) : NULL;
+
+	if (!pending || BPF_CORE_READ(pending, stack) != sp)
+		return 0;
+	for (int i = 0; i < MAX_CHAINED && pending && BPF_CORE_READ(pending, chained); i++)
+		pending = BPF_CORE_READ(pending, next);
+	return pending ? BPF_CORE_READ(pending, orig_ret_vaddr) : 0;
+}
+
 /* Where the caller will go on: the frame that a frame-pointer walk misses at entry. */
 static __always_inline u64 return_address(struct pt_regs *regs)
 {
-#if defined(__TARGET_ARCH_x86)
-	u64 address = 0;
+	u64 address = replaced_return(REGS_SP(regs));
 
+	if (address)
+		return address;
+#if defined(__TARGET_ARCH_x86)
 	bpf_probe_read_user(&address, sizeof(address), (void *)REGS_SP(regs));
 	return address;
 #else

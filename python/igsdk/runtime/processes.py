@@ -33,12 +33,16 @@ class ProcessTable:
         """Reads what only /proc knows, once per instance and while it may still be there."""
         if instance in self._cmdlines or len(self._cmdlines) >= _MAX_KNOWN:
             return
-        cmdline = _read_cmdline(pid)
-        if cmdline is None and self._started and pid == self._started[0]:
-            cmdline = self._started[1]
-        self._cmdlines[instance] = cmdline
+        self._cmdlines[instance] = _read_cmdline(pid)
         self._containers[instance] = _read_container(pid)
         self.device_files[instance] = _read_device_files(pid)
+
+    def _started_as(self, pid: int, comm: str) -> str | None:
+        """Our own command's line, unless the process has become another program since."""
+        if self._started is None or pid != self._started[0]:
+            return None
+        program = self._started[1].split(" ")[0].rsplit("/", 1)[-1]
+        return self._started[1] if _comm_of(program) == comm else None
 
     def info(
         self,
@@ -49,6 +53,7 @@ class ProcessTable:
         """One process row, dtype ``process``, as an object."""
         instance = int(row["instance"])
         pid = int(row["pid"])
+        comm = bytes(row["comm"]).decode("utf-8", "replace")
         self.see(pid, instance)
         return ProcessInfo(
             instance=instance,
@@ -56,8 +61,8 @@ class ProcessTable:
             ns_pid=int(row["ns_pid"]),
             start_ns=int(row["start_ns"]),
             exec_id=int(row["exec_id"]),
-            comm=bytes(row["comm"]).decode("utf-8", "replace"),
-            cmdline=self._cmdlines.get(instance),
+            comm=comm,
+            cmdline=self._cmdlines.get(instance) or self._started_as(pid, comm),
             uid=int(row["uid"]),
             gid=int(row["gid"]),
             mntns_id=int(row["mntns_id"]),
@@ -71,6 +76,11 @@ class ProcessTable:
             late_ns=late_ns(pid) if row["late"] else 0,
             nvml_bytes=nvml_bytes(pid) if row["late"] and not row["ended"] else None,
         )
+
+
+def _comm_of(program: str) -> str:
+    """What the kernel keeps of a program's name: 15 bytes."""
+    return program.encode("utf-8", "surrogateescape")[:15].decode("utf-8", "replace")
 
 
 def _read_cmdline(pid: int) -> str | None:
