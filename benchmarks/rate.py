@@ -6,8 +6,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support import balance, simdriver
@@ -15,7 +13,7 @@ from tests.support import balance, simdriver
 import igsdk
 from igsdk._run import Run
 
-from .support import heading, resident_mib, say
+from .support import going_first, heading, resident_mib, say
 
 PER_SECOND = 100_000
 SECONDS = 30
@@ -32,16 +30,6 @@ def run(folder: Path) -> None:
         _once(driver, library, folder / f"books-{events}", events, stacks)
 
 
-@contextmanager
-def _children_first() -> Iterator[None]:
-    """Whom we start meanwhile goes before all others on this machine; our reader does not."""
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-
-
 def _once(driver: simdriver.Driver, library: Path, books: Path, events: str, stacks: bool) -> None:
     books.mkdir()
     preloaded = {**os.environ, "LD_PRELOAD": str(library)}
@@ -54,7 +42,7 @@ def _once(driver: simdriver.Driver, library: Path, books: Path, events: str, sta
         with run:
             run._session.libraries.admit_path(str(library))
             began = time.process_time(), time.monotonic()
-            with _children_first():
+            with going_first():
                 played = driver.run(SCRIPT, books, timeout=SECONDS * 4, base=preloaded)
             used = time.process_time() - began[0], time.monotonic() - began[1]
         _report(run, played.stdout, books, events, used)

@@ -15,7 +15,7 @@ from tests.support import simdriver
 
 from igsdk.runtime.session import Options
 
-from .support import heading, say, tracing
+from .support import going_first, heading, say, tracing
 
 ROUNDS = 15
 _FAILING = "init; ctx &c 0; alloc &p 900G; sleep 2000"
@@ -25,10 +25,7 @@ _IGSDK = (sys.executable, "-m", "igsdk.cli")
 def run(folder: Path) -> None:
     heading(f"start (median and maximum of {ROUNDS})")
     del folder
-    _show(
-        "python -c pass, for comparison",
-        [_wall([sys.executable, "-c", "pass"]) for _ in range(ROUNDS)],
-    )
+    _show("python -c pass, for comparison", _repeat([sys.executable, "-c", "pass"]))
     _show("python -c 'import igsdk'", _repeat([sys.executable, "-c", "import igsdk"]))
     _show("igsdk --help", _repeat([*_IGSDK, "--help"]))
     _show("BPF program: load and verify", _times(_load))
@@ -40,11 +37,12 @@ def _show(what: str, seconds: Sequence[float]) -> None:
 
 
 def _times(measure: Callable[[], float]) -> list[float]:
-    return [measure() for _ in range(ROUNDS)]
+    with going_first():
+        return [measure() for _ in range(ROUNDS)]
 
 
 def _repeat(command: Sequence[str]) -> list[float]:
-    return [_wall(command) for _ in range(ROUNDS)]
+    return _times(lambda: _wall(command))
 
 
 def _wall(command: Sequence[str]) -> float:

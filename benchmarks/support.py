@@ -193,3 +193,13 @@ def resident_mib() -> float:
     """What this process has in memory, in MiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGESIZE") / (1 << 20)
+
+
+@contextmanager
+def going_first() -> Iterator[None]:
+    """This thread, and whom it starts meanwhile, go before all others on this machine."""
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
