@@ -132,13 +132,14 @@ class Reading:
     """What was known at one moment: rows by slot, and all that was booked so far.
 
     The snapshot has the processes that have left the kernel's tables too. For the peak
-    see ``Tracer.peak``; losses are counts by cause.
+    see ``Tracer.peak``; losses are counts by cause, ``devices`` rows of dtype ``device``.
     """
 
     rows: Rows
     snapshot: Snapshot
     peak: dict[str, Any]
     losses: dict[str, int]
+    devices: bytes
     boot: int
     epoch: int
 
@@ -324,8 +325,8 @@ class Session:
         """(process instance, ordinal) -> UUID of the device, or what is inferred of it."""
         from .devices import device_names
 
-        snapshot = self.reading().snapshot
-        return device_names(self.tracer.devices(), snapshot.processes, self.table.device_files)
+        reading = self.reading()
+        return device_names(reading.devices, reading.snapshot.processes, self.table.device_files)
 
     def selected_earlier(self) -> list[tuple[int, str]]:
         """(pid, name) of the processes of this run that had a libcuda before its probes."""
@@ -387,8 +388,9 @@ class Session:
         losses["events_unread"] = self._unread
         losses["late_opens"] = self._gate.late if self._gate else 0
         losses["attic_full"] = self._attic.dropped
+        tracer = self.tracer
         return Reading(
-            rows, snapshot, self.tracer.peak(), losses, self.tracer.boot, self.tracer.epoch
+            rows, snapshot, tracer.peak(), losses, tracer.devices(), tracer.boot, tracer.epoch
         )
 
     def close(self) -> None:
@@ -400,6 +402,7 @@ class Session:
         self.tracer.close(True)
         if self._thread is None:
             return
+        self._thread = None  # a second close finds nothing to do
         self._watch.close()
         self.stacks.close()
         self.libraries.close()
