@@ -230,8 +230,11 @@ void Program::link_multi(Links &links, const char *program, const std::string &p
 }
 
 void Program::link_single(Links &links, const char *program, const std::string &path,
-                          const std::vector<Site> &sites, bool at_return) const {
+                          const std::vector<Site> &sites, bool at_return,
+                          const std::atomic<bool> &ended) const {
     for (const Site &site : sites) {
+        if (ended)
+            fail("attaching to " + path, ECANCELED);
         Fd event(open_uprobe_event(path.c_str(), site.offset, at_return));
         Fd link(event ? link_event(bpf_program__fd(find(program)), event.get(), site.cookie) : -1);
         if (!link)
@@ -241,9 +244,9 @@ void Program::link_single(Links &links, const char *program, const std::string &
     }
 }
 
-Links Program::attach(const std::string &path, const std::vector<Site> &sites) const {
+void Program::attach(const std::string &path, const std::vector<Site> &sites, Links &links,
+                     const std::atomic<bool> &ended) const {
     last_message.clear();
-    Links links;
     switch (mode_) {
     case LinkMode::session:
         link_multi(links, "_session", path, sites, false);
@@ -254,10 +257,9 @@ Links Program::attach(const std::string &path, const std::vector<Site> &sites) c
         link_multi(links, "_entry", path, sites, false);
         break;
     default:
-        link_single(links, "_return", path, sites, true);
-        link_single(links, "_entry", path, sites, false);
+        link_single(links, "_return", path, sites, true, ended);
+        link_single(links, "_entry", path, sites, false, ended);
     }
-    return links;
 }
 
 int Program::map_fd(const char *name) const {

@@ -5,6 +5,7 @@
 #include "abi.h"
 #include "support.h"
 
+#include <atomic>
 #include <bpf/libbpf.h>
 #include <map>
 #include <memory>
@@ -63,7 +64,10 @@ class Program {
     Program(const Program &) = delete;
 
     LinkMode mode() const { return mode_; }
-    Links attach(const std::string &path, const std::vector<Site> &sites) const;
+    // Adds to `links`, also what there is when it throws. One by one takes its time: it
+    // gives up with ECANCELED once `ended`.
+    void attach(const std::string &path, const std::vector<Site> &sites, Links &links,
+                const std::atomic<bool> &ended) const;
     int map_fd(const char *name) const;
     uint64_t global(const char *name) const;
     std::string mappings(uint32_t pid) const;
@@ -90,7 +94,8 @@ class Program {
     void link_multi(Links &links, const char *program, const std::string &path,
                     const std::vector<Site> &sites, bool at_return) const;
     void link_single(Links &links, const char *program, const std::string &path,
-                     const std::vector<Site> &sites, bool at_return) const;
+                     const std::vector<Site> &sites, bool at_return,
+                     const std::atomic<bool> &ended) const;
 
     bpf_object *object_ = nullptr;
     LinkMode mode_ = LinkMode::automatic;

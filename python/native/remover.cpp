@@ -58,6 +58,7 @@ void close_all_but(const std::vector<int> &kept) {
     char byte;
     while (::read(ours, &byte, 1) < 0 && errno == EINTR) {
     }
+    ::close(ours);
     _exit(0);
 }
 

@@ -5,6 +5,7 @@
 #include "recycle.h"
 #include "remover.h"
 
+#include <algorithm>
 #include <bpf/bpf.h>
 #include <iterator>
 #include <poll.h>
@@ -48,10 +49,15 @@ class Tracer {
         std::vector<Site> sites;
         for (const auto &[cookie, offset] : pairs)
             sites.push_back({cookie, offset});
-        Links links = program_->attach(path, sites);
-        std::lock_guard<std::mutex> lock(mutex_);
-        std::move(links.begin(), links.end(), std::back_inserter(links_));
-        return ++last_library_;
+        Links links;
+        try {
+            program_->attach(path, sites, links, ended_);
+            return keep(links);
+        } catch (...) {
+            if (mode_ == LinkMode::single)
+                leave_behind(links);
+            throw;
+        }
     }
 
     // The kernel takes its time to remove probes: that happens in the background; where it
@@ -60,6 +66,7 @@ class Tracer {
         Links going;
         {
             std::lock_guard<std::mutex> lock(mutex_);
+            ended_ = true;
             going.swap(links_);
         }
         if (going.empty() || (mode_ == LinkMode::single && leave_behind(going)))
@@ -73,8 +80,8 @@ class Tracer {
     }
 
     bool detaching() const {
-        pollfd ended{remover_.get(), POLLIN, 0};
-        return detaching_ || (remover_ && poll(&ended, 1, 0) == 0);
+        std::lock_guard<std::mutex> lock(mutex_);
+        return detaching_ || std::any_of(removers_.begin(), removers_.end(), is_alive);
     }
 
     // Ends the run. With `wait`, returns once no probe is left that goes quickly.
@@ -128,11 +135,23 @@ class Tracer {
 
   private:
     bool leave_behind(Links &links) {
-        Fd remover = close_elsewhere(links);
+        Fd remover = links.empty() ? Fd() : close_elsewhere(links);
         if (!remover)
             return false;
-        remover_ = std::move(remover);
+        std::lock_guard<std::mutex> lock(mutex_);
+        removers_.push_back(std::move(remover));
         return true;
+    }
+    static bool is_alive(const Fd &process) {
+        pollfd ended{process.get(), POLLIN, 0};
+        return poll(&ended, 1, 0) == 0;
+    }
+    uint32_t keep(Links &links) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (ended_)
+            throw ProgramError("attaching after the end", ECANCELED);
+        std::move(links.begin(), links.end(), std::back_inserter(links_));
+        return ++last_library_;
     }
     void join_detach() {
         if (detacher_.joinable())
@@ -147,9 +166,10 @@ class Tracer {
     std::unique_ptr<Program> program_;
     LinkMode mode_; // known after the end too
     std::unique_ptr<Reader> reader_;
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     Links links_;
-    Fd remover_; // readable once the process that removes probes has ended
+    std::vector<Fd> removers_; // processes that remove probes
+    std::atomic<bool> ended_{false};
     uint32_t last_library_ = 0;
     std::thread detacher_, sweeper_;
     std::atomic<bool> detaching_{false}, sweeping_{false};

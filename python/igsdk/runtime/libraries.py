@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import platform
@@ -207,6 +208,8 @@ class Libraries:
             self._refused[key] = error
             return None
         except OSError as error:
+            if error.errno == errno.ECANCELED:  # the run ended meanwhile
+                return None
             self._refused[key] = LibraryUnusable(
                 f"The kernel refused the probes on {path}: {os.strerror(error.errno or 0)}.",
                 "Run `igsdk doctor`, which tells what this kernel allows.",
