@@ -273,7 +273,7 @@ class Run:
             latency_ns=int(row["latency_ns"]),
             in_use=int(row["in_use"]),
             stack=self._session.stacks.stack_of(place.process.instance, place.stack),
-            boot=self._session.tracer.boot,
+            boot=place.boot,
         )
 
     def _place(self, slot: int, generation: int) -> _Place | None:
@@ -286,14 +286,15 @@ class Run:
         return self._places[key]
 
     def _find_place(self, slot: int, generation: int) -> _Place | None:
-        snapshot = self._session.reading().snapshot
+        reading = self._session.reading()
+        snapshot = reading.snapshot
         is_it = (snapshot.account_slots == slot) & (snapshot.accounts["generation"] == generation)
         for account in snapshot.accounts[is_it]:
             owner = snapshot.processes[snapshot.processes["instance"] == account["process"]]
             infos = self._infos(owner)
             process = infos[0] if infos else ProcessInfo(instance=int(account["process"]), pid=0)
             kind, device = int(account["kind"]), int(account["device"])
-            return _Place(process, kind, device, int(account["stack"]))
+            return _Place(process, kind, device, int(account["stack"]), reading.boot)
         return None
 
 
@@ -305,6 +306,7 @@ class _Place:
     kind: int
     device: int
     stack: int
+    boot: int
 
 
 def _held(raw: bytes) -> Any:

@@ -183,11 +183,12 @@ class Libraries:
             return self._admit(fd, path, lambda: self._own_key(fd))
 
     def close(self) -> None:
-        """Closes the files; the probes are the caller's to take off."""
+        """Closes the files; the probes are the caller's to take off. Results stay."""
         with self._lock:
             for library in self._known.values():
-                os.close(library.fd)
-            self._known.clear()
+                if library.fd >= 0:
+                    os.close(library.fd)
+                library.fd = -1
 
     def _admit(self, fd: int, path: str, find_key: Callable[[], _Key]) -> Library | None:
         """Owns `fd` from here on."""
