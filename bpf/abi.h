@@ -117,7 +117,7 @@ struct igsdk_usage_key {
 struct igsdk_usage {
 	struct igsdk_usage_key key;
 	struct igsdk_totals totals;
-	u64 in_use; /* top bit set once ended: late frees must not count */
+	u64 in_use; /* IGSDK_USAGE_GONE once ended: late frees must not count */
 	u64 ended_at;
 	u32 generation; /* odd = in use */
 	u32 process;	/* slot */
@@ -127,7 +127,9 @@ struct igsdk_usage {
 	u8 pad[7];
 };
 
+/* The bit that tells, and a reserve below it that late frees can't use up. */
 #define IGSDK_USAGE_ENDED (1ULL << 63)
+#define IGSDK_USAGE_GONE (IGSDK_USAGE_ENDED | IGSDK_USAGE_ENDED >> 1)
 
 struct igsdk_process {
 	u64 instance;
@@ -197,7 +199,7 @@ enum igsdk_capture_flags {
 
 struct igsdk_capture {
 	u64 process; /* instance */
-	u64 key;     /* hash of the process and the addresses */
+	u64 key;     /* hash of the addresses; means something with its process only */
 	u64 time;
 	u64 ip;
 	u64 sp;

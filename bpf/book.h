@@ -127,7 +127,7 @@ static __always_inline int live_insert(struct live_key *key, struct live *entry)
 {
 	int error = bpf_map_update_elem(&live_table, key, entry, BPF_NOEXIST);
 
-	if (error != -17 /* EEXIST */)
+	if (error != -EEXIST)
 		return error;
 	book_missed_free(key);
 	return bpf_map_update_elem(&live_table, key, entry, BPF_ANY);

@@ -59,6 +59,16 @@ GLOBAL u32 context_store(struct thread *thread, u64 handle, s32 device, u32 prim
 	return value.generation;
 }
 
+/* One more retain of a primary context; false where this is the first. */
+static __always_inline bool primary_again(const struct live_key *key)
+{
+	struct handle *known = bpf_map_lookup_elem(&handles, key);
+
+	if (known)
+		__sync_fetch_and_add(&known->references, 1);
+	return known;
+}
+
 static __always_inline struct current_context *context_top(struct thread *thread)
 {
 	u32 depth = thread->contexts;
@@ -145,7 +155,7 @@ static long usage_end(u32 index, void *data)
 		return 0;
 	usage->ended = IGSDK_ENDED_CONTEXT;
 	usage->ended_at = ending->now;
-	rest = __sync_lock_test_and_set(&usage->in_use, IGSDK_USAGE_ENDED);
+	rest = __sync_lock_test_and_set(&usage->in_use, IGSDK_USAGE_GONE);
 	process_add(process_at(usage->process), usage->key.host, -rest);
 	return 0;
 }
@@ -242,17 +252,21 @@ GLOBAL int primary_retained(struct thread *thread)
 	NEED(thread);
 	s32 device = thread->args[1];
 	struct live_key key = handle_key(thread, (u32)device, SPACE_PRIMARY);
-	struct handle *known = bpf_map_lookup_elem(&handles, &key);
+	struct live_key context = handle_key(thread, 0, SPACE_CONTEXT);
 	struct handle fresh = {.references = 1, .device = device, .primary = true};
+	int error;
 
-	if (known && known->generation) {
-		__sync_fetch_and_add(&known->references, 1);
+	if (primary_again(&key) || read_handle(thread->args[0], &fresh.context))
 		return 0;
-	}
-	if (read_handle(thread->args[0], &fresh.context))
-		return 0;
-	fresh.generation = context_store(thread, fresh.context, device, true);
-	handle_store(&key, &fresh);
+	fresh.generation = next_generation(thread);
+	error = bpf_map_update_elem(&handles, &key, &fresh, BPF_NOEXIST);
+	if (error == -EEXIST) /* another thread's was the first */
+		return primary_again(&key);
+	if (error)
+		count_loss(IGSDK_LOSS_CONTEXTS_FULL);
+	context.address = fresh.context;
+	handle_store(&context, &fresh);
+	next_generation(thread); /* whoever was quicker to make it current must look again */
 	return 0;
 }
 

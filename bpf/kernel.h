@@ -117,6 +117,7 @@ struct task_struct {
 	u64 self_exec_id;
 	struct task_struct *group_leader;
 	struct task_struct *real_parent;
+	char comm[16];
 	struct signal_struct *signal;
 	struct nsproxy *nsproxy;
 	struct pid *thread_pid;

@@ -84,6 +84,8 @@ struct live {
 	u32 generation;
 };
 
+#define EEXIST 17
+
 #define ONE_REFERENCE 1ULL
 #define ONE_MAP (1ULL << 32)
 

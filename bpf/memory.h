@@ -129,9 +129,13 @@ static __always_inline void put_back(struct thread *thread)
 {
 	struct live_key key = thread->taken.key;
 	struct live entry = thread->taken.live;
+	int error;
 
-	if (thread->taken.found)
-		bpf_map_update_elem(&live_table, &key, &entry, BPF_NOEXIST);
+	if (!thread->taken.found)
+		return;
+	error = bpf_map_update_elem(&live_table, &key, &entry, BPF_NOEXIST);
+	if (error && error != -EEXIST)
+		count_loss(IGSDK_LOSS_LIVE_FULL);
 }
 
 static __always_inline void count_unknown_free(struct thread *thread)

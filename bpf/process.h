@@ -104,7 +104,8 @@ GLOBAL int process_describe(struct igsdk_process *row)
 	row->cgroup_id = bpf_get_current_cgroup_id();
 	row->uid = ids;
 	row->gid = ids >> 32;
-	bpf_get_current_comm(row->comm, sizeof(row->comm));
+	/* the leader's: threads may have names of their own */
+	bpf_core_read(row->comm, sizeof(row->comm), &leader->comm);
 	row->instance = mix(mix(mix(1, row->pid), row->start_ns), row->exec_id) | 1;
 	return 0;
 }

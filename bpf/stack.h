@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Stacks by frame pointers, taken at the entry of an allocating call and sent
- * once per process. The key is a hash of the process and the addresses, never
- * the kernel's 32-bit stack id.
+ * once per process. The key is a hash of the addresses, never the kernel's 32-bit
+ * stack id; it means something within its process only.
  */
 #ifndef IGSDK_STACK_H
 #define IGSDK_STACK_H
@@ -24,7 +24,8 @@ static __always_inline void add_caller(struct thread *thread, struct pt_regs *re
 	thread->frames[0] = thread->frames[1];
 	thread->frames[1] = caller;
 	thread->first_frame = 0;
-	thread->n_frames++;
+	if (thread->n_frames < IGSDK_MAX_FRAMES)
+		thread->n_frames++;
 }
 
 static __always_inline u64 hash_frames(struct thread *thread, u64 hash)
@@ -89,6 +90,8 @@ GLOBAL int stack_send(struct thread *thread, struct igsdk_account *account)
 	head.n_frames = bytes / sizeof(u64);
 	head.error = thread->walk_error;
 	head.flags = head.n_frames ? IGSDK_CAPTURE_FRAME_POINTERS : IGSDK_CAPTURE_FAILED;
+	if (head.n_frames >= max_frames)
+		head.flags |= IGSDK_CAPTURE_TRUNCATED;
 	if (bpf_ringbuf_reserve_dynptr(&captures, head.size, 0, &record)) {
 		bpf_ringbuf_discard_dynptr(&record, 0);
 		count_loss(IGSDK_LOSS_CAPTURES);

@@ -138,10 +138,9 @@ GLOBAL int vmm_mapped(struct thread *thread, u32 result)
 			vmm_drop(entry, ONE_MAP);
 		return 0;
 	}
-	if (entry && !entry->bytes) {
-		entry->bytes = size;
+	/* two threads may map an import for the first time */
+	if (entry && !__sync_val_compare_and_swap(&entry->bytes, 0, size))
 		book_to(thread, entry->account, thread->args[0], size);
-	}
 	key = handle_key(thread, thread->args[0], SPACE_VMM_MAP);
 	if (bpf_map_update_elem(&live_table, &key, &map, BPF_ANY))
 		count_loss(IGSDK_LOSS_LIVE_FULL);

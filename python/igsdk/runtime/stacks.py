@@ -141,10 +141,11 @@ class StackResolver:
             reason = os.strerror(-int(head["error"])) if head["error"] else "no frames"
             stack = Stack.of([marker(f"stack not taken: {reason}")], _HOW, reason)
         else:
-            stack = self._resolve(int(head["pid"]), addresses)
+            cut = bool(int(head["flags"]) & _abi.CAPTURE_TRUNCATED)
+            stack = self._resolve(int(head["pid"]), addresses, cut)
         self._ids[int(head["process"]), int(head["key"])] = self._keep(stack)
 
-    def _resolve(self, pid: int, addresses: list[int]) -> Stack:
+    def _resolve(self, pid: int, addresses: list[int], cut: bool) -> Stack:
         frames: list[Frame] = []
         for depth, address in enumerate(addresses):
             # a return address stands behind its call: look at the call
@@ -154,7 +155,8 @@ class StackResolver:
             frames.append(frame)
         if frames and frames[-1].function in _OUTERMOST:
             return Stack.of(frames, _HOW)
-        missing = "callers without frame pointers"
+        whole = len(frames) == len(addresses)
+        missing = "deeper callers" if cut and whole else "callers without frame pointers"
         return Stack.of([*frames, marker(missing)], _HOW, missing)
 
     def _frame(self, pid: int, address: int) -> Frame | None:

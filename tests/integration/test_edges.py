@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What only goes wrong at an edge: late frees, deep stacks, threads with other names, races."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.recording import own_driver, play, recording
+from tests.support.simdriver import Driver
+
+from igsdk._run import Run
+
+M = 1 << 20
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
+    return own_driver(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def run(driver: Driver) -> Iterator[Run]:
+    with recording(driver) as run:
+        yield run
+
+
+def test_frees_in_flight_when_their_context_ends_count_once(
+    run: Run, driver: Driver, tmp_path: Path
+) -> None:
+    """The first such free must not make the second one look like one of a living context."""
+    script = """
+        thread 0 { init = 0; ctx x 0 = 0; alloc a 1M; alloc b 1M; alloc c 4M
+                   barrier; sleep 100; destroy x; sleep 400; ctx y 0 = 0; alloc d 2M }
+        thread 1 { barrier; set x = 0; free a }
+        thread 2 { barrier; set x = 0; sleep 30; free b }"""
+    played = play(run, driver, script, tmp_path, peaks=False, latency="cuMemFree_v2:250000")
+    (row,) = run._session.reading().snapshot.processes
+    assert int(row["in_use"]) == 2 * M
+    assert int(row["peak"]) == 6 * M
+    assert played.losses == {}
+
+
+def test_a_stack_deeper_than_we_go_is_kept_as_far_as_we_went(
+    run: Run, driver: Driver, tmp_path: Path
+) -> None:
+    play(run, driver, "depth 300; use 0 = 0; alloc p 1M = 0", tmp_path)
+    stacks = run._session.stacks.stacks.values()
+    frames = max(len(stack.frames) for stack in stacks)
+    assert frames >= 127, [stack.frames[:3] for stack in stacks]
+    assert any("deeper callers" in stack.frames[-1].function for stack in stacks)
+
+
+_NAMED_THREAD = """
+import ctypes, threading, sys
+libc, cuda = ctypes.CDLL(None), ctypes.CDLL("libcuda.so.1")
+pointer, context = ctypes.c_uint64(), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(1 << 20)) == 0
+def work():
+    libc.prctl(15, b"worker")
+    assert cuda.cuCtxSetCurrent(context) == 0
+    assert cuda.cuMemFree_v2(pointer) == 0
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+
+
+def test_threads_with_names_of_their_own_belong_to_their_process(
+    driver: Driver, tmp_path: Path
+) -> None:
+    program = tmp_path / f"n{os.getpid()}"
+    program.symlink_to(sys.executable)
+    with recording(driver, command=program.name) as run:
+        subprocess.run(
+            [program, "-c", _NAMED_THREAD], env=driver.environment(tmp_path), check=True, timeout=30
+        )
+        (usage,) = run._session.reading().snapshot.usages
+    assert (int(usage["alloc_bytes"]), int(usage["free_bytes"])) == (M, M)
