@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.balance import TOTALS, Figures, Place, Sums
@@ -48,7 +49,7 @@ class Case:
     script: str
     figures: tuple[Figures, ...]
     losses: dict[str, int] = field(default_factory=dict)
-    options: dict[str, object] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 def held(place: Place, *sizes: int) -> Figures:
