@@ -14,18 +14,11 @@ typedef unsigned long long dptr_t;
 static int (*release)(dptr_t);
 static dptr_t blocks[2];
 
-static void free_late(void)
-{
-    printf("late %d\n", release(blocks[0]));
-}
+static void free_late(void) { printf("late %d\n", release(blocks[0])); }
 
-static void free_early(void)
-{
-    printf("early %d\n", release(blocks[1]));
-}
+static void free_early(void) { printf("early %d\n", release(blocks[1])); }
 
-static void *function(void *library, const char *name)
-{
+static void *function(void *library, const char *name) {
     void *found = library ? dlsym(library, name) : NULL;
 
     if (!found) {
@@ -35,8 +28,7 @@ static void *function(void *library, const char *name)
     return found;
 }
 
-int main(void)
-{
+int main(void) {
     void *library, *context;
     int (*init)(unsigned), (*retain)(void **, int), (*set)(void *), (*allocate)(dptr_t *, size_t);
 

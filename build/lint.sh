@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 build/setup.sh
 bin="$VENV/bin"
-mapfile -d '' native < <(find bpf python/native tests benchmarks -name '*.[ch]' -print0 -o -name '*.[ch]pp' -print0 2>/dev/null | sort -z)
+mapfile -d '' native < <(find bpf python/native tests benchmarks build -name '*.[ch]' -print0 -o -name '*.[ch]pp' -print0 2>/dev/null | sort -z)
 
 if [ "${1-}" = --fix ]; then
     "$bin/ruff" check --fix -q . || true

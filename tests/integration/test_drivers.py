@@ -107,7 +107,8 @@ def test_a_copy_is_another_file(driver: Driver, tmp_path: Path) -> None:
 
 OVERLAYS = """for n in 1 2; do
     mkdir -p $0/up$n $0/work$n $0/merged$n
-    mount -t overlay overlay -o lowerdir=$1,upperdir=$0/up$n,workdir=$0/work$n $0/merged$n || exit 77
+    upper=upperdir=$0/up$n,workdir=$0/work$n
+    mount -t overlay overlay -o lowerdir=$1,$upper $0/merged$n || exit 77
 done
 for n in 1 2; do
     LD_LIBRARY_PATH=$0/merged$n "$2" -e "$3" || exit 9

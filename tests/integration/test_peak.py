@@ -123,7 +123,8 @@ def test_the_peak_of_several_processes_is_theirs_together(
 ) -> None:
     """Each has its own, which need not be at the same moment."""
     script = """use 0 = 0; depth 3; pattern 0; alloc p 8M = 0; free p = 0; pattern 1; alloc q 2M = 0
-        fork { use 1 = 0; depth 3; pattern 2; alloc r 7M = 0; free r = 0; pattern 3; alloc s 1M = 0 }
+        fork { use 1 = 0; depth 3; pattern 2; alloc r 7M = 0; free r = 0; pattern 3
+        alloc s 1M = 0 }
         wait = 0; pattern 4; alloc t 1M = 0"""
     played = play(run, driver, script, tmp_path)
     assert [info.peak for info in played.infos] == [8 * M, 7 * M]
