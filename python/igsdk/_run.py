@@ -223,7 +223,7 @@ class Run:
         ledger.update_heap(merge_rows(batch, HEAP_KEY))
         ledger.update_processes(process_batch(reading.snapshot, *where, groups))
         ledger.update_process_info(self._infos(reading.snapshot.processes), reading.boot)
-        ledger.update_stacks(stacks.stacks.values())
+        ledger.update_stacks(list(stacks.stacks.values()))  # a copy: more may come meanwhile
         ledger.update_devices(self._session.device_names(), reading.boot)
         ledger.update_losses(reading.losses, self.notes(), *where)
         ledger.update_failures(self._session.failures(self._event))

@@ -56,8 +56,9 @@ void Reader::keep(const igsdk_event &event) {
         lost_events_++;
         return;
     }
+    if (events_.empty()) // who takes them takes all
+        signal_eventfd(ready_);
     events_.push_back(event);
-    signal_eventfd(ready_);
 }
 
 int Reader::on_capture(void *context, void *data, size_t size) {
@@ -66,8 +67,9 @@ int Reader::on_capture(void *context, void *data, size_t size) {
         reader->lost_captures_++;
         return 0;
     }
+    if (reader->captures_.empty())
+        signal_eventfd(reader->ready_);
     reader->captures_.append(static_cast<const char *>(data), size);
-    signal_eventfd(reader->ready_);
     return 0;
 }
 

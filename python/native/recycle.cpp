@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint32_t step = 4096; // entries a system call
 constexpr auto pause = std::chrono::milliseconds(1);
+constexpr auto settled = std::chrono::milliseconds(10);
 
 // Layouts of bpf/maps.h.
 struct LiveKey {
@@ -33,11 +34,27 @@ void give_back(int free_slots, uint32_t slot) {
     bpf_map_update_elem(free_slots, nullptr, &slot, BPF_ANY);
 }
 
+template <typename Row> bool in_use(const Row &row) { return row.generation % 2; }
+
+// Gives back the rows of some processes; `forget` takes a row out of its hash before.
+template <typename Row, typename Forget>
+void recycle_rows(const Rows<Row> &rows, const std::vector<bool> &processes, int free_slots,
+                  Forget forget) {
+    for (uint32_t slot = 1; slot < rows.size(); slot++) {
+        Row &row = rows[slot];
+        if (!in_use(row) || !processes[row.process])
+            continue;
+        forget(row);
+        row.generation++;
+        give_back(free_slots, slot);
+    }
+}
+
 std::unordered_set<uint32_t> living(const Program &program) {
     std::unordered_set<uint32_t> numbers;
     for (uint32_t slot = 0; slot < program.processes.size(); slot++) {
         const igsdk_process &row = program.processes[slot];
-        if (row.generation % 2 && !row.ended)
+        if (in_use(row) && !row.ended)
             numbers.insert(row.number);
     }
     return numbers;
@@ -48,6 +65,19 @@ bool account_is_over(const Program &program, const Live &entry) {
         return false;
     const igsdk_account &account = program.accounts[entry.account];
     return account.generation != entry.generation || program.usages[account.usage].ended;
+}
+
+// The workload may have put a fresh entry in the place of an old one since that was
+// read: look again, and where even that was too early, put back what was taken out.
+template <typename Value, typename IsOver>
+void take_out(int map, const std::vector<LiveKey> &over, IsOver is_over) {
+    for (const LiveKey &key : over) {
+        Value value;
+        if (bpf_map_lookup_elem(map, &key, &value) || !is_over(key, value))
+            continue;
+        if (bpf_map_lookup_and_delete_elem(map, &key, &value) == 0 && !is_over(key, value))
+            bpf_map_update_elem(map, &key, &value, BPF_NOEXIST);
+    }
 }
 
 // Walks a hash in steps, deleting what `is_over` says.
@@ -69,9 +99,7 @@ uint64_t sweep(int map, const std::atomic<bool> &stopping, IsOver is_over) {
         for (uint32_t i = 0; i < count; i++)
             if (is_over(keys[i], values[i]))
                 over.push_back(keys[i]);
-        auto gone = static_cast<uint32_t>(over.size());
-        if (gone)
-            bpf_map_delete_batch(map, over.data(), &gone, &options);
+        take_out<Value>(map, over, is_over);
         swept += over.size();
         if (error)
             break;
@@ -95,38 +123,30 @@ std::vector<igsdk_device> read_devices(const Program &program) {
     return devices;
 }
 
-uint32_t recycle_process(const Program &program, uint32_t slot) {
-    igsdk_process &process = program.processes[slot];
-    if (!slot || !process.ended || process.generation % 2 == 0)
-        return 0;
-    uint32_t accounts = 0;
-    for (uint32_t i = 1; i < program.accounts.size(); i++) {
-        igsdk_account &row = program.accounts[i];
-        if (row.generation % 2 == 0 || row.key.process != process.instance)
-            continue;
+void recycle_processes(const Program &program, const std::vector<uint32_t> &slots) {
+    std::vector<bool> going(program.processes.size());
+    for (uint32_t slot : slots)
+        going.at(slot) = slot && program.processes[slot].ended && in_use(program.processes[slot]);
+    recycle_rows(program.accounts, going, program.map_fd("free_accounts"), [&](igsdk_account &row) {
         if (!row.overflow)
             bpf_map_delete_elem(program.map_fd("account_slots"), &row.key);
-        row.generation++;
-        give_back(program.map_fd("free_accounts"), i);
-        accounts++;
-    }
-    for (uint32_t i = 1; i < program.usages.size(); i++) {
-        igsdk_usage &row = program.usages[i];
-        if (row.generation % 2 == 0 || row.key.process != process.instance)
-            continue;
+    });
+    recycle_rows(program.usages, going, program.map_fd("free_usages"), [&](igsdk_usage &row) {
         bpf_map_delete_elem(program.map_fd("usage_slots"), &row.key);
-        row.generation++;
-        give_back(program.map_fd("free_usages"), i);
+    });
+    for (uint32_t slot = 0; slot < going.size(); slot++) {
+        if (!going[slot])
+            continue;
+        program.processes[slot].generation++;
+        program.processes[slot].ended = 0;
+        give_back(program.map_fd("free_processes"), slot);
     }
-    process.generation++;
-    process.ended = 0;
-    give_back(program.map_fd("free_processes"), slot);
-    return accounts;
 }
 
 uint64_t sweep_live(const Program &program, const std::atomic<bool> &stopping) {
     // in this order: who begins in between has a number of at least `fresh`
     auto fresh = static_cast<uint32_t>(program.global("next_number"));
+    std::this_thread::sleep_for(settled); // who has a number is in its row by then
     std::unordered_set<uint32_t> numbers = living(program);
     auto dead = [&](const LiveKey &key) {
         return key.process < fresh && numbers.count(key.process) == 0;

@@ -8,9 +8,9 @@
 
 namespace igsdk {
 
-// Frees the rows of one ended process: its accounts, usage rows and itself.
-// The caller has read their last totals. Returns how many accounts went.
-uint32_t recycle_process(const Program &program, uint32_t slot);
+// Frees the rows of ended processes, by slot: their accounts, usage rows and their own.
+// The caller has read their last totals.
+void recycle_processes(const Program &program, const std::vector<uint32_t> &slots);
 
 // Deletes live entries of processes or contexts that have ended. Works in steps
 // with pauses, so that nobody waits for it. Returns how many went.

@@ -25,10 +25,10 @@ void Replay::retire(uint32_t slot) {
     bool at_peak = account.peak_number == peak_number_ && account.peak_calls;
     if (!at_peak)
         return;
-    auto outdated = [this](const auto &entry) { return entry.first != peak_number_; };
-    retired_.erase(std::remove_if(retired_.begin(), retired_.end(), outdated), retired_.end());
-    retired_.push_back(
-        {peak_number_, {slot, account.generation, account.peak_bytes, account.peak_calls}});
+    if (retired_at_ != peak_number_)
+        retired_.clear();
+    retired_at_ = peak_number_;
+    retired_.push_back({slot, account.generation, account.peak_bytes, account.peak_calls});
 }
 
 Replay::Account *Replay::find(uint32_t slot, uint32_t generation) {
@@ -125,9 +125,8 @@ std::vector<Held> Replay::at_peak() const {
         if (bytes || calls)
             held.push_back({slot, account.generation, bytes, calls});
     }
-    for (const auto &[number, entry] : retired_)
-        if (number == peak_number_)
-            held.push_back(entry);
+    if (retired_at_ == peak_number_)
+        held.insert(held.end(), retired_.begin(), retired_.end());
     return held;
 }
 

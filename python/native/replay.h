@@ -72,8 +72,9 @@ class Replay {
     std::vector<GroupPeak> groups_;
     std::map<std::tuple<uint64_t, uint8_t, uint8_t, int16_t>, uint32_t> group_index_;
     std::vector<Snapshot> snapshots_;
-    // what accounts held at a peak (its number) whose slots were reused since
-    std::vector<std::pair<uint64_t, Held>> retired_;
+    // what accounts held at the peak of that number whose slots were reused since
+    std::vector<Held> retired_;
+    uint64_t retired_at_ = 0;
     uint64_t in_use_ = 0;
     uint64_t peak_number_ = 0;
 };

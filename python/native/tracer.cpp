@@ -107,7 +107,7 @@ class Tracer {
             throw ProgramError("noting a mount namespace", errno);
     }
 
-    uint32_t recycle(uint32_t slot) { return recycle_process(open_program(), slot); }
+    void recycle(const std::vector<uint32_t> &slots) { recycle_processes(open_program(), slots); }
 
     // Starts a sweep of what ended processes and contexts left, unless one runs.
     void sweep() {

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from tests.support.recording import own_driver, play, recording
 from tests.support.simdriver import Driver
 
+import igsdk
 from igsdk._run import Run
 
 M = 1 << 20
@@ -84,3 +86,59 @@ def test_threads_with_names_of_their_own_belong_to_their_process(
         )
         (usage,) = run._session.reading().snapshot.usages
     assert (int(usage["alloc_bytes"]), int(usage["free_bytes"])) == (M, M)
+
+
+def test_a_sweep_leaves_fresh_entries_at_old_addresses(driver: Driver, tmp_path: Path) -> None:
+    """A context ends with memory in it, and the next one gets the same addresses."""
+    allocate = "; ".join(f"alloc p{number} 4096" for number in range(60))
+    free = "; ".join(f"free p{number}" for number in range(60))
+    script = f"""init = 0
+        repeat 300 {{ ctx x 0; {allocate}; destroy x; ctx x 0; {allocate}; {free}; destroy x }}"""
+    with recording(driver, stacks=False) as run:
+        over = threading.Event()
+
+        def sweep() -> None:
+            while not over.wait(0.001):
+                run._session.tracer.sweep()
+
+        sweeper = threading.Thread(target=sweep)
+        sweeper.start()
+        play(run, driver, script, tmp_path, peaks=False)
+        over.set()
+        sweeper.join()
+
+
+# The session -----------------------------------------------------------------------------
+
+
+def test_a_command_never_starts_after_a_failed_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A closed pipe means exec to it; but it was said that the start had failed."""
+
+    def refuse(*_: object) -> None:
+        raise igsdk.StartFailed("No opens can be held.", "This is a test.")
+
+    monkeypatch.setattr("igsdk.runtime.hold.Gate.__init__", refuse)
+    mark = tmp_path / "ran"
+    run = igsdk.connect("local:").profile_cuda_memory(argv=["touch", str(mark)])
+    with pytest.raises(igsdk.StartFailed), run:
+        pass
+    command = run.command
+    assert command is not None
+    assert not Path(f"/proc/{command.pid}").exists()
+    assert not mark.exists()
+
+
+def test_a_mistake_while_tracing_ends_nothing_and_is_told(
+    driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("this is a test")
+
+    with recording(driver) as run:
+        monkeypatch.setattr(run._session.libraries, "admit_seen", fail)
+        play(run, driver, "use 0 = 0; alloc p 1M = 0; alloc q 100G = 2", tmp_path)
+        assert next(run.events(5)).type == "failure"
+        monkeypatch.undo()
+    assert any("this is a test" in note for note in run.notes())

@@ -64,8 +64,7 @@ class Attic:
             self.dropped += len(snapshot.accounts)
             snapshot = snapshot.without_accounts()
         self.moved.append(snapshot)
-        for slot in slots.tolist():
-            self._tracer.recycle(slot)
+        self._tracer.recycle(slots.tolist())
 
     def _sweep(self, ended: int) -> None:
         """Live entries of ended processes and contexts can never match again."""

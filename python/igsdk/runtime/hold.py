@@ -30,7 +30,6 @@ class Gate:
         from .._native import OpenHold
 
         self._libraries = libraries
-        self._served = 0
         try:
             self._hold = OpenHold(pid, [PREFIX], deadline)
         except OSError as error:

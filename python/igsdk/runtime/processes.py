@@ -54,7 +54,8 @@ class ProcessTable:
         instance = int(row["instance"])
         pid = int(row["pid"])
         comm = bytes(row["comm"]).decode("utf-8", "replace")
-        self.see(pid, instance)
+        if not row["ended"]:
+            self.see(pid, instance)  # later its pid may be another's
         return ProcessInfo(
             instance=instance,
             pid=pid,

@@ -9,7 +9,7 @@ import select
 import threading
 import time
 from collections import deque
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _KEPT_FAILURES = 100
 _MAX_WAITING = 1 << 20  # events that nobody has asked for yet, 56 bytes each
 _TICK = 0.2  # seconds between looks at what no descriptor tells
+_MAX_NOTES = 20
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,8 @@ class Session:
         self._failures: deque[Any] = deque(maxlen=_KEPT_FAILURES)
         self._condition = threading.Condition()
         self._stopping = threading.Event()
+        self._over = False  # nothing will be added to the events any more
+        self._resources = ExitStack()
         self._wake = -1
         self._final: Reading | None = None
         self._thread: threading.Thread | None = None
@@ -186,7 +189,8 @@ class Session:
         try:
             self._begin()
         except BaseException:
-            self.stop()
+            if self.command:
+                self.command.close()  # else it would start when we are gone
             self.close()
             raise
 
@@ -194,8 +198,11 @@ class Session:
         from .._native import MapWatch
 
         self._watch = MapWatch([PREFIX])
+        self._resources.callback(self._watch.close)
         self.stacks = StackResolver(Mappings(self._watch))
+        self._resources.callback(self.stacks.close)
         self.libraries = Libraries(self.tracer.attach, self._real_files)
+        self._resources.callback(self.libraries.close)
         self._attic = Attic(self.tracer)
         self._choose_processes()
         self._prepare_command()
@@ -203,6 +210,7 @@ class Session:
         self.libraries.scan()
         self.started_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._resources.callback(os.close, self._wake)
         self._thread = threading.Thread(target=self._serve, name="igsdk-session", daemon=True)
         self._thread.start()
         if self.command:
@@ -258,10 +266,17 @@ class Session:
             poller.register(descriptor, select.POLLIN)
         while not self._stopping.is_set():
             poller.poll(_TICK * 1000)
-            self._serve_once()
-            if self._attic.due():
-                with self._condition:
-                    self._attic.visit()
+            try:
+                self._serve_once()
+            except Exception as error:
+                self._note_mistake(error)
+
+    def _note_mistake(self, error: Exception) -> None:
+        """What goes wrong here must not end the service, and the reader must know."""
+        note = f"While tracing: {type(error).__name__}: {error}. Something may be missing."
+        if note not in self.notes and len(self.notes) < _MAX_NOTES:
+            self.notes.append(note)
+        self._stopping.wait(_TICK)  # what failed may fail again at once
 
     def _serve_once(self) -> None:
         # first what somebody waits for
@@ -270,12 +285,15 @@ class Session:
         for seen in self._watch.take_libraries():
             self.libraries.admit_seen(seen)
         self._take()
+        if self._attic.due():
+            with self._condition:
+                self._attic.visit()
 
     def _take(self) -> None:
-        """Names stacks first: an event must find its stack."""
-        events = self.tracer.take_events()
-        captures = self.tracer.take_captures()
+        """Names stacks first: an event must find its stack, whoever takes it."""
         with self._condition:
+            events = self.tracer.take_events()
+            captures = self.tracer.take_captures()
             for pid, instance in self.stacks.feed(captures):
                 self.table.see(pid, instance)
             if events:
@@ -300,7 +318,7 @@ class Session:
         import numpy as np
 
         with self._condition:
-            self._condition.wait_for(lambda: self._events or self._stopping.is_set(), timeout)
+            self._condition.wait_for(lambda: self._events or self._over, timeout)
             taken = bytes(self._events)
             self._events.clear()
         return np.frombuffer(taken, _abi.dtype("event"))
@@ -359,13 +377,21 @@ class Session:
             self._gate.close()
         self.tracer.detach_all()
         self._stopping.set()
+        try:
+            if self._thread:
+                self._join()
+                self.tracer.detach_all()  # what it attached to meanwhile
+                self.settle()
+                self._final = self._read()
+        finally:
+            with self._condition:
+                self._over = True
+                self._condition.notify_all()
+
+    def _join(self) -> None:
         if self._thread:
             os.eventfd_write(self._wake, 1)
             self._thread.join()
-            self.settle()
-            self._final = self._read()
-        with self._condition:
-            self._condition.notify_all()
 
     def reading(self) -> Reading:
         """All rows and the peak: now, or as they were when the run was stopped."""
@@ -399,14 +425,10 @@ class Session:
         Waits for the last probe, unless the kernel takes seconds for them: see `detaching`.
         """
         self.stop()
+        self._join()  # a signal may have cut the stop short
+        self._thread = None
         self.tracer.close(True)
-        if self._thread is None:
-            return
-        self._thread = None  # a second close finds nothing to do
-        self._watch.close()
-        self.stacks.close()
-        self.libraries.close()
-        os.close(self._wake)
+        self._resources.close()
 
 
 def _user_device(kernel_device: int) -> int:
