@@ -219,7 +219,7 @@ struct igsdk_capture {
 enum igsdk_loss {
 	IGSDK_LOSS_EVENTS,	   /* events ring full */
 	IGSDK_LOSS_CAPTURES,	   /* captures ring full: the stack is sent at its next use */
-	IGSDK_LOSS_PROCESSES_FULL, /* calls booked to the one global row */
+	IGSDK_LOSS_PROCESSES_FULL, /* threads whose calls go to the one global row */
 	IGSDK_LOSS_USAGE_FULL,
 	IGSDK_LOSS_ACCOUNTS_FULL, /* calls booked to [accounts full] */
 	IGSDK_LOSS_LIVE_FULL,	  /* allocations whose free can't be matched */

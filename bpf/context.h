@@ -11,8 +11,6 @@
 
 #include "book.h"
 
-#define MAX_USAGES_AT_END 4096
-
 static __always_inline u32 process_number(struct thread *thread)
 {
 	struct igsdk_process *process = process_at(thread->process);
@@ -101,10 +99,11 @@ static __always_inline struct current_context *context_now(struct thread *thread
 {
 	struct igsdk_process *process = process_at(thread->process);
 	struct current_context *top = context_top(thread);
+	u32 count = process ? process->context : 0; /* before the look, lest one be missed */
 
-	if (top && process && process->context != thread->contexts_seen) {
+	if (top && count != thread->contexts_seen) {
 		context_resolve(thread, top);
-		thread->contexts_seen = process->context;
+		thread->contexts_seen = count;
 	}
 	return top;
 }
@@ -171,7 +170,7 @@ GLOBAL int context_end(struct thread *thread, u32 generation)
 		return 0;
 	next_generation(thread); /* whoever has it current must look again */
 	ending.slot = process->usages;
-	bpf_loop(MAX_USAGES_AT_END, usage_end, &ending, 0);
+	bpf_loop(usages_max, usage_end, &ending, 0);
 	emit_end(IGSDK_RECORD_CONTEXT_END, thread->process, thread->process_generation, generation);
 	return 0;
 }

@@ -9,7 +9,7 @@
 #include "maps.h"
 #include "regs.h"
 
-#define MAX_CONTEXTS 16 /* a power of two; deeper pushes are not followed */
+#define MAX_CONTEXTS 16 /* a power of two; deeper pushes take the places of the first */
 
 /* The context that is current in a thread. */
 struct current_context {

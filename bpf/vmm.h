@@ -125,6 +125,23 @@ GLOBAL int vmm_mapping(struct thread *thread)
 	return 0;
 }
 
+/* One map less, or one that failed: it may have been the last to hold its handle. */
+GLOBAL int vmm_map_gone(struct thread *thread, struct live *map)
+{
+	NEED(thread);
+	NEED(map);
+	struct live_key key = handle_key(thread, map->references, SPACE_VMM_HANDLE);
+	struct live *entry = vmm_find(&key);
+	struct live copy;
+
+	if (!entry || !vmm_drop(entry, ONE_MAP))
+		return 0;
+	copy = *entry;
+	if (!bpf_map_delete_elem(&live_table, &key) && copy.bytes)
+		book_free(thread, &copy, key.address);
+	return 0;
+}
+
 GLOBAL int vmm_mapped(struct thread *thread, u32 result)
 {
 	NEED(thread);
@@ -133,11 +150,8 @@ GLOBAL int vmm_mapped(struct thread *thread, u32 result)
 	struct live map = {.bytes = size, .references = handle, .account = IGSDK_NO_INDEX};
 	struct live *entry = vmm_find(&key);
 
-	if (result) {
-		if (entry && thread->taken.found)
-			vmm_drop(entry, ONE_MAP);
-		return 0;
-	}
+	if (result)
+		return thread->taken.found ? vmm_map_gone(thread, &map) : 0;
 	/* two threads may map an import for the first time */
 	if (entry && !__sync_val_compare_and_swap(&entry->bytes, 0, size))
 		book_to(thread, entry->account, thread->args[0], size);
@@ -176,22 +190,6 @@ static __always_inline u32 unmapping_space(void)
 	return SPACE_UNMAPPING | (u32)bpf_get_current_pid_tgid() << 8;
 }
 
-GLOBAL int vmm_unmapped_one(struct thread *thread, struct live *map)
-{
-	NEED(thread);
-	NEED(map);
-	struct live_key key = handle_key(thread, map->references, SPACE_VMM_HANDLE);
-	struct live *entry = vmm_find(&key);
-	struct live copy;
-
-	if (!entry || !vmm_drop(entry, ONE_MAP))
-		return 0;
-	copy = *entry;
-	if (!bpf_map_delete_elem(&live_table, &key) && copy.bytes)
-		book_free(thread, &copy, key.address);
-	return 0;
-}
-
 static long unmap_step(u32 index, void *data)
 {
 	struct unmapping *run = data;
@@ -209,7 +207,7 @@ static long unmap_step(u32 index, void *data)
 	bpf_map_delete_elem(&live_table, &key);
 	run->address += map.bytes;
 	if (!run->to)
-		return vmm_unmapped_one(thread, &map);
+		return vmm_map_gone(thread, &map);
 	key.space = run->to;
 	bpf_map_update_elem(&live_table, &key, &map, BPF_ANY);
 	return 0;

@@ -6,6 +6,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . build/common.sh
 
+mkdir -p .work
+exec 9>.work/native.lock
+flock 9 # two builds at once would spoil each other's objects
 hash="$(fingerprint setup.py setup.cfg bpf python/native)"
 built=(python/igsdk/_native.*.so)
 if fresh native "$hash" && [ -e "${built[0]}" ] && [ -e python/igsdk/_bpf/local.amd64.bpf.o ]; then

@@ -172,7 +172,8 @@ class OpenHold {
         while (!waiting_.empty())
             answer(waiting_.begin());
         fresh_.clear();
-        group_.reset();
+        for (Fd *fd : {&group_, &mountinfo_, &root_}) // they keep the mounts alive
+            fd->reset();
     }
 
   private:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -108,6 +109,29 @@ def test_a_sweep_leaves_fresh_entries_at_old_addresses(driver: Driver, tmp_path:
         sweeper.join()
 
 
+def test_a_map_that_fails_may_be_the_last_to_hold_a_handle(
+    run: Run, driver: Driver, tmp_path: Path
+) -> None:
+    """The handle is released while the failing call still runs."""
+    script = """
+        thread 0 { use 0 = 0; prop gpu device 0; create v 2M @gpu = 0; reserve r 4M = 0
+                   inject cuMemMap:1:205; barrier; map r 2M v = 205; barrier }
+        thread 1 { barrier; sleep 80; releasehandle v = 0; barrier }"""
+    played = play(run, driver, script, tmp_path, peaks=False, latency="cuMemMap:200000")
+    assert played.losses == {}
+
+
+def test_a_context_older_than_thousands_of_others_gives_back_its_memory(
+    run: Run, driver: Driver, tmp_path: Path
+) -> None:
+    script = """init = 0; ctx first 0 = 0; alloc p 3M = 0
+        repeat 5000 { ctx x 0; alloc q 4096; destroy x }
+        destroy first = 0; use 0 = 0; alloc r 1M = 0"""
+    play(run, driver, script, tmp_path, peaks=False)
+    (row,) = run._session.reading().snapshot.processes
+    assert int(row["in_use"]) == M
+
+
 # The session -----------------------------------------------------------------------------
 
 
@@ -142,3 +166,19 @@ def test_a_mistake_while_tracing_ends_nothing_and_is_told(
         assert next(run.events(5)).type == "failure"
         monkeypatch.undo()
     assert any("this is a test" in note for note in run.notes())
+
+
+def test_a_run_that_is_closed_leaves_no_descriptor_of_its_command(driver: Driver) -> None:
+    def held() -> list[str]:
+        links = []
+        for entry in os.scandir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                links.append(os.readlink(entry.path))
+        return [link for link in links if "pidfd" in link or "mountinfo" in link]
+
+    before = held()
+    with igsdk.connect("local:").profile_cuda_memory(argv=["true"]) as run:
+        assert run.command
+        run.command.wait()
+    run.close()
+    assert held() == before

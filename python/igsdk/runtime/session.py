@@ -427,8 +427,10 @@ class Session:
         self.stop()
         self._join()  # a signal may have cut the stop short
         self._thread = None
-        self.tracer.close(True)
+        self.tracer.close()
         self._resources.close()
+        if self.command and self.command.poll() is not None:
+            self.command.close()
 
 
 def _user_device(kernel_device: int) -> int:
