@@ -82,10 +82,15 @@ def test_a_commands_ending_is_told(name: str, driver: Driver, tmp_path: Path) ->
 # Coming and going under load ------------------------------------------------------------
 
 
+def rounds_for(mode: int) -> int:
+    """Of each thread: perf-event links take their time to be made."""
+    return 600_000 if mode == 3 else 150_000
+
+
 @contextmanager
-def loaded(driver: Driver, books: Path) -> Iterator[subprocess.Popen[bytes]]:
+def loaded(driver: Driver, books: Path, rounds: int) -> Iterator[subprocess.Popen[bytes]]:
     """Two threads that allocate and free as fast as they can; they must end well."""
-    words = [driver.play, "-e", LOAD]
+    words = [driver.play, "-e", LOAD.replace("150000", str(rounds))]
     with subprocess.Popen(words, env=driver.environment(books)) as process:
         while not all_books(books):
             time.sleep(0.005)
@@ -97,7 +102,10 @@ def loaded(driver: Driver, books: Path) -> Iterator[subprocess.Popen[bytes]]:
 def test_attaching_and_leaving_under_load(mode: int, driver: Driver, tmp_path: Path) -> None:
     """What is in use is what is in flight: a call of each thread at most."""
     settings = {"link_mode": mode}
-    with loaded(driver, tmp_path) as process, recording(driver, settings=settings) as run:
+    with (
+        loaded(driver, tmp_path, rounds_for(mode)) as process,
+        recording(driver, settings=settings) as run,
+    ):
         time.sleep(0.3)
         assert process.poll() is None, "the load was over too soon"
         run.stop()
@@ -108,7 +116,11 @@ def test_attaching_and_leaving_under_load(mode: int, driver: Driver, tmp_path: P
     assert info.unknown_frees <= 2
     (books,) = all_books(tmp_path)
     row = books.row("device")
-    assert (row.alloc_calls, row.free_calls, books.in_use) == (300_000, 300_000, 0)
+    assert (row.alloc_calls, row.free_calls, books.in_use) == (
+        2 * rounds_for(mode),
+        2 * rounds_for(mode),
+        0,
+    )
 
 
 @MODES
@@ -186,7 +198,7 @@ def text_of(process: subprocess.Popen[Any], driver: Driver) -> bytes:
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 90  # perf-event probes go one by one
     while not holds() and time.monotonic() < until:
         time.sleep(0.05)
     return holds()
@@ -230,11 +242,11 @@ def test_the_kernel_is_clean_after_a_stop(mode: int, tmp_path: Path) -> None:
 @MODES
 def test_a_kill_under_load(mode: int, driver: Driver, tmp_path: Path) -> None:
     """Calls are in flight through our probes at that moment, and return to where they came from."""
-    with loaded(driver, tmp_path) as process, recorder(driver, mode):
+    with loaded(driver, tmp_path, rounds_for(mode)) as process, recorder(driver, mode):
         time.sleep(0.2)
         assert process.poll() is None, "the load was over too soon"
     (books,) = all_books(tmp_path)
-    assert books.row("device").free_calls == 300_000
+    assert books.row("device").free_calls == 2 * rounds_for(mode)
 
 
 def test_nothing_is_pinned_and_nobody_is_left(driver: Driver) -> None:
