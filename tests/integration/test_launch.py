@@ -111,7 +111,9 @@ def test_ignored_and_blocked_signals_are_passed_on(tmp_path: Path) -> None:
     parent = [sys.executable, "-c", textwrap.dedent(script)]
     output = subprocess.run(parent, capture_output=True, text=True, check=True).stdout
     lines = [line for line in output.splitlines() if line[:6] in ("SigBlk", "SigIgn", "SigCgt")]
-    masks = {line.split(":")[0]: int(line.split(":")[1], 16) for line in lines}
+    # 32 and 33 are the C library's own; what make starts has them ignored.
+    ours = (1 << 31) - 1
+    masks = {line.split(":")[0]: int(line.split(":")[1], 16) & ours for line in lines}
     assert masks["SigIgn"] == 1 << (signal.SIGHUP - 1)
     assert masks["SigBlk"] == 1 << (signal.SIGUSR2 - 1)
     assert masks["SigCgt"] == 0
