@@ -343,7 +343,7 @@ static __always_inline bool must_spare(void)
 /* At entry. False where the return is of no interest. */
 static __always_inline bool call_enter(struct pt_regs *regs, u32 call)
 {
-	struct thread *thread = thread_get();
+	struct thread *thread = stopped ? NULL : thread_get();
 
 	if (!thread || !process_of(thread))
 		return false;

@@ -17,4 +17,7 @@ const volatile u32 accounts_max = 65536;
 const volatile u32 usages_max = 16384;
 const volatile u32 processes_max = 4096;
 
+/* Set once, when a run stops: from that moment no call is booked any more. */
+bool stopped SEC(".data.control");
+
 #endif

@@ -127,9 +127,12 @@ class Run:
 
     @property
     def attached(self) -> list[AttachedLibrary]:
-        """Every libcuda file with probes, and where they sit."""
+        """The libcuda files with probes, and where they sit.
+
+        All of the machine, or those that the chosen processes use.
+        """
         mode = self._session.tracer.mode
-        return [_attached(library, mode) for library in self._session.libraries.attached]
+        return [_attached(library, mode) for library in self._session.used_libraries()]
 
     @property
     def detaching(self) -> bool:
@@ -349,8 +352,8 @@ def _nvml_bytes(pid: int) -> int | None:
 
 
 def _attach_notes(session: Session) -> list[str]:
-    notes = [f"{error}" for error in session.libraries.refused]
-    if not session.libraries.attached:
+    notes = [f"{error}" for error in session.refused_libraries()]
+    if not session.used_libraries():
         notes.append("No process opened a CUDA driver library (libcuda.so) during this run.")
     elif not len(session.reading().snapshot.processes):
         notes.append("None of the chosen processes called the CUDA driver during this run.")

@@ -283,6 +283,15 @@ uint64_t Program::global(const char *name) const {
     return 0;
 }
 
+// Probes go one by one; what is booked ends at one moment, before the first goes.
+void Program::stop_booking() const {
+    const bpf_map *map = bpf_object__find_map_by_name(object_, ".data.control");
+    std::string values(map ? bpf_map__value_size(map) : 0, '\1');
+    uint32_t zero = 0;
+    if (map)
+        bpf_map_update_elem(bpf_map__fd(map), &zero, values.data(), BPF_ANY);
+}
+
 // Runs the task_vma iterator over one process.
 std::string Program::mappings(uint32_t pid) const {
     bpf_iter_link_info target{};

@@ -70,6 +70,7 @@ class Program {
                 const std::atomic<bool> &ended) const;
     int map_fd(const char *name) const;
     uint64_t global(const char *name) const;
+    void stop_booking() const;
     std::string mappings(uint32_t pid) const;
 
     Rows<igsdk_account> accounts;

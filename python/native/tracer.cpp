@@ -40,7 +40,7 @@ class Tracer {
         limits.interval_ms = static_cast<int>(take(settings, "interval_ms", 20));
         reader_ = std::make_unique<Reader>(*program_, limits);
     }
-    ~Tracer() { close(true); }
+    ~Tracer() { close(); }
 
     std::string mode() const { return name_of(mode_); }
 
@@ -69,6 +69,8 @@ class Tracer {
             ended_ = true;
             going.swap(links_);
         }
+        if (program_)
+            program_->stop_booking();
         if (going.empty() || (mode_ == LinkMode::single && leave_behind(going)))
             return;
         join_detach();
@@ -84,12 +86,10 @@ class Tracer {
         return detaching_ || std::any_of(removers_.begin(), removers_.end(), is_alive);
     }
 
-    // Ends the run. With `wait`, returns once no probe is left that goes quickly.
-    void close(bool wait) {
+    // Ends the run; returns once no probe is left that goes quickly.
+    void close() {
         detach_all();
         stop_sweep();
-        if (!wait)
-            return;
         join_detach();
         reader_.reset();
         program_.reset();
@@ -177,6 +177,18 @@ class Tracer {
     std::atomic<uint64_t> swept_{0};
 };
 
+// What a function of the tracer gives, as bytes; others may use Python while it waits.
+template <typename Give> auto giving(Give give) {
+    return [give](const Tracer &tracer) {
+        std::string given;
+        {
+            py::gil_scoped_release unlocked;
+            given = give(tracer);
+        }
+        return py::bytes(given);
+    };
+}
+
 py::dict peak_dict(const Tracer &tracer) {
     Reader::Peak peak;
     {
@@ -193,7 +205,11 @@ py::dict peak_dict(const Tracer &tracer) {
 
 py::object state_at(const Tracer &tracer, uint64_t time, uint32_t tid) {
     bool known = false;
-    std::vector<Held> held = tracer.open_reader().state_at(time, tid, known);
+    std::vector<Held> held;
+    {
+        py::gil_scoped_release unlocked;
+        held = tracer.open_reader().state_at(time, tid, known);
+    }
     return known ? py::object(pack(held)) : py::object(py::none());
 }
 
@@ -246,7 +262,7 @@ void register_tracer(py::module_ &m) {
                                [](const Tracer &t) { return t.open_program().global("epoch"); })
         .def("attach", &Tracer::attach, py::arg("path"), py::arg("sites"), Unlocked())
         .def("detach_all", &Tracer::detach_all, Unlocked())
-        .def("close", &Tracer::close, py::arg("wait") = true, Unlocked())
+        .def("close", &Tracer::close, Unlocked())
         .def("set_pid", &Tracer::set_pid)
         .def("keep_mount_namespace", &Tracer::keep_mount_namespace)
         .def("recycle", &Tracer::recycle, Unlocked())
@@ -254,25 +270,21 @@ void register_tracer(py::module_ &m) {
         .def("fileno", [](const Tracer &t) { return t.open_reader().fileno(); })
         .def(
             "flush", [](const Tracer &t) { t.open_reader().flush(); }, Unlocked())
-        .def("take_events",
-             [](const Tracer &t) { return py::bytes(t.open_reader().take_events()); })
+        .def("take_events", giving([](const Tracer &t) { return t.open_reader().take_events(); }))
         .def("take_captures",
-             [](const Tracer &t) { return py::bytes(t.open_reader().take_captures()); })
-        .def("accounts",
-             [](const Tracer &t) {
+             giving([](const Tracer &t) { return t.open_reader().take_captures(); }))
+        .def("accounts", giving([](const Tracer &t) {
                  const Program &p = t.open_program();
-                 return py::bytes(copy_rows(p.accounts, p.global("next_account")));
-             })
-        .def("usages",
-             [](const Tracer &t) {
+                 return copy_rows(p.accounts, p.global("next_account"));
+             }))
+        .def("usages", giving([](const Tracer &t) {
                  const Program &p = t.open_program();
-                 return py::bytes(copy_rows(p.usages, p.global("next_usage")));
-             })
-        .def("processes",
-             [](const Tracer &t) {
+                 return copy_rows(p.usages, p.global("next_usage"));
+             }))
+        .def("processes", giving([](const Tracer &t) {
                  const Program &p = t.open_program();
-                 return py::bytes(copy_rows(p.processes, p.global("next_process")));
-             })
+                 return copy_rows(p.processes, p.global("next_process"));
+             }))
         .def("losses",
              [](const Tracer &t) {
                  const Program &p = t.open_program();
@@ -288,7 +300,12 @@ void register_tracer(py::module_ &m) {
         .def("state_at", &state_at, py::arg("time"), py::arg("tid"))
         .def("devices", [](const Tracer &t) { return pack(read_devices(t.open_program())); })
         .def("mappings", [](const Tracer &t, uint32_t pid) {
-            return py::bytes(t.open_program().mappings(pid));
+            std::string rows;
+            {
+                py::gil_scoped_release unlocked;
+                rows = t.open_program().mappings(pid);
+            }
+            return py::bytes(rows);
         });
     m.def("layouts", &layouts);
 }

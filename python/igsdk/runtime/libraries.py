@@ -20,7 +20,7 @@ from .._errors import LibraryUnusable
 from .mappings import Mapping, plain_name, read_maps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence, Set
 
     from .._native import Held
     from .._native import Mapping as Seen
@@ -62,6 +62,7 @@ class Library:
 
     `earlier` has the processes that had it mapped before its probes were on, with the
     time of that mapping in boot-clock ns, or None where it was there before we watched.
+    `users` are processes seen to open or map it.
     `fd` stays open: symbols need it when the file and its process are gone.
     """
 
@@ -76,6 +77,7 @@ class Library:
     handle: int = -1
     attached_ns: int = 0
     earlier: dict[int, int | None] = field(default_factory=dict)
+    users: set[int] = field(default_factory=set)
 
     def late_ns(self, pid: int) -> int | None:
         """How long after its mapping the probes came; 0: in time, None: nobody knows."""
@@ -116,7 +118,7 @@ class Libraries:
         self._attach = attach
         self._real_files = real_files
         self._known: dict[_Key, Library] = {}
-        self._refused: dict[_Key, LibraryUnusable] = {}
+        self._refused: dict[_Key, tuple[LibraryUnusable, set[int]]] = {}
         self._keys: dict[tuple[int, int, int], _Key] = {}
         self._lock = threading.RLock()
         self.unreadable = 0  # mappings whose process was gone before the file was open
@@ -131,7 +133,12 @@ class Libraries:
     def refused(self) -> list[LibraryUnusable]:
         """Why the others have none."""
         with self._lock:
-            return list(self._refused.values())
+            return [error for error, _ in self._refused.values()]
+
+    def refused_to(self, pids: Set[int]) -> list[LibraryUnusable]:
+        """The same for the files that one of these processes has."""
+        with self._lock:
+            return [error for error, users in self._refused.values() if users & pids]
 
     def scan(self) -> list[Library]:
         """Attaches to what living processes have mapped; returns the new libraries."""
@@ -156,7 +163,7 @@ class Libraries:
             self.unreadable += 1
             return None
         with self._lock:
-            library = self._admit(fd, mapping.path, lambda: self._mapped_key(pid, mapping, fd))
+            library = self._admit(fd, mapping.path, lambda: self._mapped_key(pid, mapping, fd), pid)
             if library is not None:
                 self._note_earlier(library, pid, mapped_ns)
             return library
@@ -165,7 +172,7 @@ class Libraries:
         """Attaches to a file whose open is being held; None: unusable."""
         fd = os.dup(held.fileno())
         with self._lock:
-            return self._admit(fd, held.path, lambda: self._own_key(fd))
+            return self._admit(fd, held.path, lambda: self._own_key(fd), held.pid)
 
     def admit_path(self, path: str) -> Library | None:
         """Attaches to a file that nobody may have opened yet.
@@ -190,12 +197,17 @@ class Libraries:
                     os.close(library.fd)
                 library.fd = -1
 
-    def _admit(self, fd: int, path: str, find_key: Callable[[], _Key]) -> Library | None:
+    def _admit(
+        self, fd: int, path: str, find_key: Callable[[], _Key], pid: int = 0
+    ) -> Library | None:
         """Owns `fd` from here on."""
         key = find_key()
         library = self._known.get(key)
         if library is None and key not in self._refused:
             library = self._try_attach(fd, path, key)
+        users = library.users if library else self._refused[key][1]
+        if pid and len(users) < _MAX_EARLIER:
+            users.add(pid)
         if library is None or library.fd != fd:
             os.close(fd)
         return library
@@ -206,15 +218,16 @@ class Libraries:
             probes = [(site.call, site.offset) for site in library.sites]
             library.handle = self._attach(f"/proc/self/fd/{fd}", probes)
         except LibraryUnusable as error:
-            self._refused[key] = error
+            self._refused[key] = error, set()
             return None
         except OSError as error:
             if error.errno == errno.ECANCELED:  # the run ended meanwhile
                 return None
-            self._refused[key] = LibraryUnusable(
+            refusal = LibraryUnusable(
                 f"The kernel refused the probes on {path}: {os.strerror(error.errno or 0)}.",
                 "Run `igsdk doctor`, which tells what this kernel allows.",
             )
+            self._refused[key] = refusal, set()
             return None
         library.attached_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         self._known[key] = library

@@ -26,10 +26,12 @@ from .stacks import StackResolver
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from .._errors import LibraryUnusable
     from .._events import Event
     from .._native import Tracer
     from .hold import Gate
     from .launch import Command
+    from .libraries import Library
     from .snapshot import Rows, Snapshot
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -162,7 +164,6 @@ class Session:
         self.stacks: StackResolver
         self.started_ns = self.stopped_ns = 0
         self.began_wall_ns = 0
-        self.earlier_pids: set[int] = set()
         self.notes: list[str] = []
         self.table = ProcessTable(platform.node())
         self._gate: Gate | None = None
@@ -236,8 +237,7 @@ class Session:
 
     def _note_earlier(self) -> None:
         """Tells the program who used CUDA before it could look."""
-        self.earlier_pids = {pid for pid, _ in find_mapped()}
-        for pid in self.earlier_pids:
+        for pid in {pid for pid, _ in find_mapped()}:
             tracked = _abi.PID_TRACKED if pid in self.selection.pids else 0
             self.tracer.set_pid(pid, tracked | _abi.PID_LATE)
 
@@ -345,6 +345,25 @@ class Session:
 
         reading = self.reading()
         return device_names(reading.devices, reading.snapshot.processes, self.table.device_files)
+
+    def chosen_pids(self) -> set[int] | None:
+        """The processes of this run, as far as known; None: all of the machine."""
+        if not (self.selection.argv or self.selection.pids or self.selection.command):
+            return None
+        traced = set(self.reading().snapshot.processes["pid"].tolist())
+        started = {self.command.pid} if self.command else set()
+        return traced | started | set(self.selection.pids)
+
+    def used_libraries(self) -> list[Library]:
+        """The attached libraries that processes of this run have opened or mapped."""
+        pids = self.chosen_pids()
+        attached = self.libraries.attached
+        return attached if pids is None else [each for each in attached if each.users & pids]
+
+    def refused_libraries(self) -> list[LibraryUnusable]:
+        """Why other libraries of theirs have no probes."""
+        pids = self.chosen_pids()
+        return self.libraries.refused if pids is None else self.libraries.refused_to(pids)
 
     def selected_earlier(self) -> list[tuple[int, str]]:
         """(pid, name) of the processes of this run that had a libcuda before its probes."""
