@@ -44,6 +44,23 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert set(done.stderr.split()).isdisjoint(HEAVY)
 
 
+def test_without_arguments_the_help_is_shown_once() -> None:
+    done = igsdk_command()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Usage: igsdk")
+    assert done.stderr.count("Usage:") == done.stderr.count("Exit codes:") == 1
+    assert done.stderr.endswith("127  there is no such command\n")
+    assert re.search(r"[^\n -~]|[ ]$", done.stderr, re.MULTILINE) is None
+    assert igsdk_command("--help").stdout == done.stderr
+
+
+def test_ctrl_c_during_the_imports(tmp_path: Path) -> None:
+    code = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
+    (tmp_path / "click.py").write_text(code)
+    done = igsdk_command("doctor", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_help_documents_every_exit_code() -> None:
     shown = igsdk_command("--help").stdout
     codes = {int(code) for code in re.findall(r"^ +(\d+)  ", shown, re.MULTILINE)}

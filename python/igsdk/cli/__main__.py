@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from igsdk.cli.app import main
+from igsdk.cli import main
 
 if __name__ == "__main__":
     main()

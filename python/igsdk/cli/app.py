@@ -35,6 +35,7 @@ Exit codes:
     8  an output that cannot be written
     9  a target that cannot be reached
   130  ended by ctrl-C before there was anything to write
+
 \b
 With `-- CMD`, igsdk ends as CMD ended, with its code or by its signal. Only
 what went wrong before its start has codes of its own:
@@ -66,20 +67,29 @@ class Verbs(click.Group):
     cls=Verbs,
     epilog=_EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
 )
 @click.version_option(__version__, message="igsdk %(version)s")
-def igsdk() -> None:
-    """Shows which line of Python or C++ holds the memory of your GPU.
+@click.pass_context
+def igsdk(context: click.Context) -> int:
+    """Shows which functions hold the memory of your GPU.
 
-    Results go to standard output, everything else to standard error. With `-- CMD`
-    standard output belongs to CMD.
+    Results go to standard output, everything else to standard error. Where CMD is run,
+    standard output belongs to it.
     """
+    if context.invoked_subcommand is None:
+        output.say(context.get_help().rstrip(), prefix="")
+        return UsageError.exit_code
+    return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and ends this process; the entry point of `igsdk`."""
     output.prepare()
-    leave(run(arguments))
+    ending = run(arguments)
+    output.clear_progress()
+    leave(ending)
 
 
 def run(arguments: Sequence[str] | None = None) -> Ending:
