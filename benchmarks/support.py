@@ -128,7 +128,7 @@ def tracing(options: Options) -> Iterator[Tracer]:
     try:
         yield tracer
     finally:
-        tracer.close(True)
+        tracer.close()
 
 
 FLOOR = Options(events="none", stacks=False, settings={"floor": 1})

@@ -62,10 +62,13 @@ GLOBAL int shared_closing(struct thread *thread)
 	struct live_key key = handle_key(thread, thread->args[0], SPACE_POINTER);
 	struct live *entry = bpf_map_lookup_elem(&live_table, &key);
 
-	thread->args[1] = entry && entry->references; /* the call has one argument */
-	if (!thread->args[1])
-		return take(thread, thread->args[0], SPACE_POINTER);
-	__sync_fetch_and_add(&entry->references, -ONE_REFERENCE);
+	/* in one step: another thread may close it too; the call has one argument */
+	thread->args[1] =
+		entry && (s64)__sync_fetch_and_add(&entry->references, -ONE_REFERENCE) > 0;
+	if (thread->args[1])
+		return 0;
+	take(thread, thread->args[0], SPACE_POINTER);
+	thread->taken.live.references = 0; /* as it was, should it go back */
 	return 0;
 }
 

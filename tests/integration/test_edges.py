@@ -173,7 +173,7 @@ def test_a_run_that_is_closed_leaves_no_descriptor_of_its_command(driver: Driver
         links = []
         for entry in os.scandir("/proc/self/fd"):
             with contextlib.suppress(OSError):
-                links.append(os.readlink(entry.path))
+                links.append(str(Path(entry.path).readlink()))
         return [link for link in links if "pidfd" in link or "mountinfo" in link]
 
     before = held()
