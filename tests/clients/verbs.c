@@ -179,6 +179,17 @@ static int verb_touch(struct run *run, struct op *op)
     return fd < 0;
 }
 
+/* until FILE { ... }: again and again, a thousand times between two looks for FILE. */
+static int verb_until(struct run *run, struct op *op)
+{
+    uint64_t outer = run->counter;
+
+    for (run->counter = 0; run->counter % 1000 || access(op->words[1], F_OK); run->counter++)
+        run_ops(run, op->body);
+    run->counter = outer;
+    return 0;
+}
+
 static int verb_await(struct run *run, struct op *op)
 {
     (void)run;
@@ -237,6 +248,7 @@ static const struct {
     {"show", verb_show, 2},
     {"touch", verb_touch, 2},
     {"await", verb_await, 2},
+    {"until", verb_until, 2},
     {"teardown", verb_teardown, 1},
     {"inject", verb_inject, 2},
     {"use", verb_use, 1},

@@ -31,8 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 M = 1 << 20
 MODES = pytest.mark.parametrize("mode", [1, 2, 3], ids=["session", "multi", "single"])
 LOAD = """
-thread 0 { use 0 = 0; repeat 150000 { alloc p 4096 = 0; free p = 0 } }
-thread 1 { use 0 = 0; repeat 150000 { alloc q 512 = 0; free q = 0 } }"""
+thread 0 {{ use 0 = 0; until {end} {{ alloc p 4096 = 0; free p = 0 }} }}
+thread 1 {{ use 0 = 0; until {end} {{ alloc q 512 = 0; free q = 0 }} }}"""
 
 
 @pytest.fixture(scope="module")
@@ -82,20 +82,27 @@ def test_a_commands_ending_is_told(name: str, driver: Driver, tmp_path: Path) ->
 # Coming and going under load ------------------------------------------------------------
 
 
-def rounds_for(mode: int) -> int:
-    """Of each thread: perf-event links take their time to be made."""
-    return 2_000_000 if mode == 3 else 600_000
-
-
 @contextmanager
-def loaded(driver: Driver, books: Path, rounds: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Two threads that allocate and free as fast as they can; they must end well."""
-    words = [str(driver.play), "-e", LOAD.replace("150000", str(rounds))]
+def loaded(driver: Driver, books: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Two threads that allocate and free as fast as they can, to our end; they must end well."""
+    end = books / "end"
+    words = [str(driver.play), "-e", LOAD.format(end=end)]
     with subprocess.Popen(words, env=driver.environment(books)) as process:
         while not all_books(books):
             time.sleep(0.005)
-        yield process
+        try:
+            yield process
+        finally:
+            end.touch()
         assert process.wait(120) == 0
+
+
+def assert_undisturbed(books: Path) -> None:
+    """The load did what it would have done alone: everything worked and was freed."""
+    (book,) = all_books(books)
+    row = book.row("device")
+    assert row.alloc_calls == row.free_calls > 1000
+    assert (row.fail_calls, book.in_use) == (0, 0)
 
 
 @MODES
@@ -103,25 +110,19 @@ def test_attaching_and_leaving_under_load(mode: int, driver: Driver, tmp_path: P
     """What is in use is what is in flight: a call of each thread at most."""
     settings = {"link_mode": mode}
     with (
-        loaded(driver, tmp_path, rounds_for(mode)) as process,
+        loaded(driver, tmp_path) as process,
         recording(driver, settings=settings) as run,
     ):
         time.sleep(0.3)
-        assert process.poll() is None, "the load was over too soon"
         run.stop()
+        assert process.poll() is None
         profile = run.profile()
         (info,) = run.processes()
     assert profile.total("alloc_objects") > 100
     assert 0 <= profile.total("inuse_objects") <= 2
-    # while probes come and go one by one, a free may be seen whose allocation was not
-    assert info.unknown_frees < profile.total("alloc_objects")
-    (books,) = all_books(tmp_path)
-    row = books.row("device")
-    assert (row.alloc_calls, row.free_calls, books.in_use) == (
-        2 * rounds_for(mode),
-        2 * rounds_for(mode),
-        0,
-    )
+    # of the allocations that were in flight when the probes came
+    assert info.unknown_frees <= 2
+    assert_undisturbed(tmp_path)
 
 
 @MODES
@@ -243,11 +244,12 @@ def test_the_kernel_is_clean_after_a_stop(mode: int, tmp_path: Path) -> None:
 @MODES
 def test_a_kill_under_load(mode: int, driver: Driver, tmp_path: Path) -> None:
     """Calls are in flight through our probes at that moment, and return to where they came from."""
-    with loaded(driver, tmp_path, rounds_for(mode)) as process, recorder(driver, mode):
+    with loaded(driver, tmp_path) as process:
+        with recorder(driver, mode):
+            time.sleep(0.2)
         time.sleep(0.2)
-        assert process.poll() is None, "the load was over too soon"
-    (books,) = all_books(tmp_path)
-    assert books.row("device").free_calls == 2 * rounds_for(mode)
+        assert process.poll() is None
+    assert_undisturbed(tmp_path)
 
 
 def test_nothing_is_pinned_and_nobody_is_left(driver: Driver) -> None:
