@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .runtime.session import Reading
 
 _MAX_PLACES = 65536
+# With these the replay lacks an event, or what was freed stays in use.
+_PEAK_SPOILERS = ("events", "live_full", "contexts_full", "usage_full", "threads", "abandoned")
 _RECORDS: dict[int, Any] = {
     _abi.RECORD_ALLOC: "alloc",
     _abi.RECORD_FREE: "free",
@@ -75,8 +77,8 @@ class LocalRuntime:
             namespace, pod: of a cluster; this machine knows neither.
             events: which of them :meth:`Run.events` gives: "all", "failures" or "none".
             stacks: whether to take stacks.
-            live_entries: how many live allocations can be told apart (default 262,144,
-                about 112 bytes of kernel memory each).
+            live_entries: how many live allocations can be told apart (default 262,144, at
+                most 2^26, about 112 bytes of kernel memory each).
             settings: other numbers of the program, for tests and benchmarks.
 
         Raises:
@@ -90,8 +92,11 @@ class LocalRuntime:
                 "This machine alone knows no namespaces and pods.",
                 "Select by pid, command or mount_ns.",
             )
-        if live_entries is not None and live_entries < 1:
-            raise UsageError("The table of live allocations can't be empty.", "Use 1 or more.")
+        if live_entries is not None and not 1 <= live_entries <= _abi.MOST_LIVE_ENTRIES:
+            raise UsageError(
+                f"The table of live allocations can't have {live_entries} entries.",
+                f"Use 1 to {_abi.MOST_LIVE_ENTRIES}.",
+            )
         pids = (pid,) if isinstance(pid, int) else tuple(pid or ())
         selection = Selection(tuple(argv or ()), user, pids, command, mount_ns)
         options = Options(
@@ -237,7 +242,7 @@ class Run:
         from .profile.metadata import Metadata
 
         session = self._session
-        lost = reading.losses["events"] > 0
+        lost = any(reading.losses[cause] for cause in _PEAK_SPOILERS)
         return Metadata(
             version=__version__,
             target="local:",
@@ -362,7 +367,7 @@ def _attach_notes(session: Session) -> list[str]:
         names = ", ".join(f"{pid} ({name})" if name else str(pid) for pid, name in earlier[:10])
         more = f" and {len(earlier) - 10} more" if len(earlier) > 10 else ""
         notes.append(
-            f"Started after these processes had the driver mapped: {names}{more}. "
-            "What they allocated before is not in the figures."
+            f"These processes had the driver mapped before and did not call it since: "
+            f"{names}{more}. What they hold is not in the figures."
         )
     return notes

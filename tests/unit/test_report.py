@@ -74,13 +74,37 @@ def test_the_first_lines_say_what_was_traced_and_whether_it_is_exact():
     ("more", "words"),
     [
         ({"losses": {"events": 3}, "peak": "inexact"}, "bytes are exact; the peak may have been"),
-        ({"losses": {"live_full": 3}}, "not complete"),
+        ({"losses": {"live_full": 3}}, "figures are too high: at most"),
+        ({"losses": {"usage_full": 3}}, "figures are too low: at least"),
+        ({"losses": {"live_full": 3, "usage_full": 3}}, "not complete"),
         ({"losses": {"something_new": 3}}, "not complete"),
-        ({"processes": (row(before_us=True),)}, "from the moment the probes were there"),
+        ({"processes": (row(before_us=True),)}, "peak are only of what was seen"),
+        ({"processes": (row(late_ns=5),)}, "peak are only of what was seen"),
     ],
 )
 def test_what_is_not_exact_is_not_called_exact(more: dict[str, Any], words: str):
     assert words in report_text(full_profile(**more), width=200).splitlines()[1]
+    assert "peak is exact" not in report_text(full_profile(**more))
+
+
+def test_a_full_table_of_live_allocations_explains_the_frees_that_match_nothing():
+    losses = {"live_full": 9, "unknown_free": 8}
+    text = " ".join(report_text(full_profile(losses=losses), width=200).split())
+    assert "unknown_free: 8 frees" in text
+    assert "found no room in the table (live_full), or were made before" in text
+    assert text.count("`--live-entries N`") == 2
+    alone = report_text(full_profile(losses={"unknown_free": 8}), width=200)
+    assert "those allocations were made before the probes were there" in alone
+
+
+def test_where_nothing_was_traced_nothing_is_called_exact():
+    why = "None of the chosen processes called the CUDA driver during this run."
+    metadata = Metadata(command="./a", peak="exact", notes=(why,))
+    text = report_text(Profile.from_samples([], metadata))
+    assert text.splitlines()[:2] == ["Traced: ./a.", f"Nothing was traced: {why}"]
+    assert text.count(why) == 1
+    assert "Exact" not in text
+    assert "0 process" not in text
 
 
 def test_the_process_table():
@@ -170,6 +194,7 @@ def test_no_losses_are_said_and_harmless_things_are_none():
     text = report_text(full_profile(processes=(late,)), width=200)
     assert "the device itself says 3.00 GiB" in text
     assert "2 ms after python train.py" in text
+    assert text.count("igsdk record -- CMD") == 1
 
 
 def test_what_was_attached():

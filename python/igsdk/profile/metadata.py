@@ -61,8 +61,9 @@ class Metadata:
         time_ns: wall clock, start of the interval, for show. ``duration_ns`` long.
         boots: the runs of machines that the times of the boot clock belong to.
         peak: how exact the peak columns are. ``exact``: every event was seen;
-            ``inexact``: some were lost; ``interval``: highest of the intervals' ends;
-            ``summed``: several profiles' peaks, each at a moment of its own.
+            ``inexact``: some were lost, or memory stayed in use after its free;
+            ``interval``: highest of the intervals' ends; ``summed``: several
+            profiles' peaks, each at a moment of its own.
         peak_ns: boot clock, the moment of the peak.
         stacks: how stacks were taken.
         losses: counts by cause; ``notes``: sentences for people.

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from igsdk._units import format_bytes, format_duration
 
@@ -12,20 +12,34 @@ if TYPE_CHECKING:
     from igsdk.profile import Metadata, ProcessRow
 
 
+Figures = Literal["exact", "too low", "too high", "incomplete"]
+
+
 @dataclass(frozen=True, slots=True)
 class Meaning:
     """Of one cause; ``{n}`` stands for the count.
 
-    ``bytes_exact``: totals are exact all the same. ``lost``: it is a loss at all.
+    ``figures``: what it does to bytes in use and at the peak. ``lost``: it is a loss at all.
     """
 
     what: str
     effect: str
     remedy: str
-    bytes_exact: bool = True
+    figures: Figures = "exact"
     lost: bool = True
 
+    @property
+    def bytes_exact(self) -> bool:
+        """Whether totals are exact all the same."""
+        return self.figures == "exact"
 
+
+_PEAKS = {
+    "exact": "the peak is exact",
+    "inexact": "the peak may have been higher, some events were lost",
+    "interval": "the peak is the highest of the intervals' ends",
+    "summed": "the peak is a sum of peaks at different moments",
+}
 _LARGER = "Give a larger table"
 MEANINGS = {
     "events": Meaning(
@@ -47,7 +61,7 @@ MEANINGS = {
         "{n} calls found no room in the table of process, kind and device",
         "their bytes are missing",
         f"{_LARGER}, or filter by process.",
-        bytes_exact=False,
+        figures="too low",
     ),
     "accounts_full": Meaning(
         "{n} calls found no room for an account of their own",
@@ -57,26 +71,26 @@ MEANINGS = {
     "live_full": Meaning(
         "{n} allocations found no room in the table of live ones",
         "they count as in use until their context or process ends, freed or not",
-        f"{_LARGER} of live allocations.",
-        bytes_exact=False,
+        "Give `--live-entries N` a larger N (262144 without it).",
+        figures="too high",
     ),
     "threads": Meaning(
         "{n} calls could not be followed because too many threads called at once",
         "their bytes are missing",
         f"{_LARGER} of threads.",
-        bytes_exact=False,
+        figures="incomplete",
     ),
     "contexts_full": Meaning(
         "{n} contexts found no room in their table",
         "what their end gives back may count as in use until the process ends",
         f"{_LARGER} of contexts.",
-        bytes_exact=False,
+        figures="too high",
     ),
     "read_fault": Meaning(
         "{n} results could not be read from the process's memory",
         "their bytes are missing",
         "Nothing can be done; the calls themselves worked.",
-        bytes_exact=False,
+        figures="incomplete",
     ),
     "stack_failed": Meaning(
         "{n} stacks could not be taken",
@@ -93,7 +107,7 @@ MEANINGS = {
         "{n} calls never came back to their probe",
         "what they allocated or freed is unknown",
         "A thread that is killed inside a call does that; else report it.",
-        bytes_exact=False,
+        figures="incomplete",
     ),
     "unknown_free": Meaning(
         "{n} frees were of addresses that we never saw allocated",
@@ -109,7 +123,7 @@ MEANINGS = {
         "{n} memory nodes were added to graphs",
         "graph memory is seen and not booked",
         "Compare with the device's own figure (nvidia-smi).",
-        bytes_exact=False,
+        figures="too low",
     ),
     "not_booked_external": Meaning(
         "{n} imports of external memory were seen",
@@ -120,31 +134,31 @@ MEANINGS = {
         "{n} mappings of sparse arrays were seen",
         "sparse arrays are not booked",
         "Compare with the device's own figure (nvidia-smi).",
-        bytes_exact=False,
+        figures="too low",
     ),
     "size_unknown": Meaning(
         "{n} imports have a size that nobody tells",
         "they count as 0 bytes",
         "Trace the exporting process too.",
-        bytes_exact=False,
+        figures="too low",
     ),
     "format_unknown": Meaning(
         "{n} arrays have a format whose size is not known",
         "they count as 0 bytes",
         "Report the array's format.",
-        bytes_exact=False,
+        figures="too low",
     ),
     "unmap_partial": Meaning(
         "{n} unmap calls covered more mappings than can be followed in one call",
         "some of what they gave back still counts as in use",
         "Unmap in smaller pieces.",
-        bytes_exact=False,
+        figures="too high",
     ),
     "seccomp": Meaning(
         "{n} calls of programs under a seccomp filter were left alone",
         "their bytes are missing; on this kernel a return probe could kill such a program",
         "Update to Linux 6.14 or later, or run the program without the filter.",
-        bytes_exact=False,
+        figures="incomplete",
     ),
     "accounts_ahead_bytes": Meaning(
         "stacks were read {bytes} ahead of the processes' own totals",
@@ -154,10 +168,17 @@ MEANINGS = {
 }
 
 
+#: a free that matches nothing has another cause where the table of live ones was full
+_UNKNOWN_FREE_WHEN_FULL = (
+    "those allocations found no room in the table (live_full), or were made before the probes "
+    "were there"
+)
+
+
 def loss_sentences(metadata: Metadata) -> list[str]:
     """One sentence of cause and effect and one of remedy, per loss and per late process."""
     sentences = [
-        _sentence(cause, count) for cause, count in sorted(metadata.losses.items()) if _lost(cause)
+        _sentence(cause, metadata.losses) for cause in sorted(metadata.losses) if _lost(cause)
     ]
     for row in metadata.processes:
         sentences += _late(row)
@@ -166,43 +187,77 @@ def loss_sentences(metadata: Metadata) -> list[str]:
 
 def note_sentences(metadata: Metadata) -> list[str]:
     """What was seen and cost nothing, and what the runtime has to say."""
-    harmless = [(c, n) for c, n in sorted(metadata.losses.items()) if not _lost(c)]
-    return [*(_sentence(cause, count) for cause, count in harmless), *metadata.notes]
+    harmless = [cause for cause in sorted(metadata.losses) if not _lost(cause)]
+    return [*(_sentence(cause, metadata.losses) for cause in harmless), *metadata.notes]
 
 
 def _lost(cause: str) -> bool:
     return cause not in MEANINGS or MEANINGS[cause].lost
 
 
+def figures(metadata: Metadata) -> Figures:
+    """What all losses together do to bytes in use, for what ran under our probes."""
+    effects: set[Figures] = {
+        MEANINGS[cause].figures if cause in MEANINGS else "incomplete" for cause in metadata.losses
+    } - {"exact"}
+    if len(effects) > 1:
+        return "incomplete"
+    return effects.pop() if effects else "exact"
+
+
 def bytes_exact(metadata: Metadata) -> bool:
     """Whether the byte totals are exact for what ran under our probes."""
-    unknown = Meaning("", "", "", bytes_exact=False)
-    return all(MEANINGS.get(cause, unknown).bytes_exact for cause in metadata.losses)
+    return figures(metadata) == "exact"
 
 
-def _sentence(cause: str, count: int) -> str:
-    meaning = MEANINGS.get(cause)
+def exactness(metadata: Metadata) -> str:
+    """How far the figures of a recording can be trusted, as one sentence without its full stop."""
+    found = figures(metadata)
+    if found == "too high":
+        return (
+            "figures are too high: at most what stands here was in use, now and at the peak "
+            "(see losses); what was allocated is exact"
+        )
+    if found == "too low":
+        return (
+            "figures are too low: at least what stands here was in use, now and at the peak "
+            "(see losses)"
+        )
+    if found == "incomplete":
+        return "byte counts and the peak are not complete (see losses)"
+    if any(row.before_us or row.late_ns for row in metadata.processes):
+        return (
+            "bytes and the peak are only of what was seen from the moment the probes were there "
+            "(see losses)"
+        )
+    peak = _PEAKS.get(metadata.peak)
+    return f"bytes are exact; {peak}" if peak else "bytes are exact"
+
+
+def _sentence(cause: str, losses: dict[str, int]) -> str:
+    meaning, count = MEANINGS.get(cause), losses[cause]
     if meaning is None:
         return f"{cause}: {count:,}. A newer igsdk may know what that means."
     what = meaning.what.format(n=f"{count:,}", bytes=format_bytes(count))
+    if cause == "unknown_free" and losses.get("live_full"):
+        remedy = MEANINGS["live_full"].remedy
+        return f"{cause}: {what}: {_UNKNOWN_FREE_WHEN_FULL}. {remedy}"
     return f"{cause}: {what}: {meaning.effect}. {meaning.remedy}"
 
 
 def _late(row: ProcessRow) -> list[str]:
-    sentences = []
-    if row.before_us:
-        told = ""
-        if row.nvml_bytes is not None:
-            told = f"; the device itself says {format_bytes(row.nvml_bytes)} for it"
-        sentences.append(
-            f"before: {row.process} (pid {row.pid}) used CUDA before the probes were there: "
-            f"what it allocated earlier is missing{told}. "
-            "Start it under `igsdk record -- CMD`."
-        )
+    """One sentence per process that ran before us, whichever way that is known."""
+    who = f"{row.process} (pid {row.pid})"
     if row.late_ns:
-        sentences.append(
-            f"late: the probes came {format_duration(row.late_ns)} after {row.process} "
-            f"(pid {row.pid}) had mapped its libcuda: calls in that time are missing. "
-            "Start it under `igsdk record -- CMD`."
-        )
-    return sentences
+        used = ", and it had used CUDA by then" if row.before_us else ""
+        came = f"the probes came {format_duration(row.late_ns)} after {who} had mapped its libcuda"
+        text = f"late: {came}{used}"
+    elif row.before_us:
+        text = f"before: {who} used CUDA before the probes were there"
+    else:
+        return []
+    told = ""
+    if row.nvml_bytes is not None:
+        told = f"; the device itself says {format_bytes(row.nvml_bytes)} for it"
+    remedy = "Start it under `igsdk record -- CMD`."
+    return [f"{text}: what it allocated earlier is missing{told}. {remedy}"]

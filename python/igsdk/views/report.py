@@ -12,18 +12,12 @@ from igsdk._units import format_bytes, format_duration, plural
 from igsdk.profile.names import HOSTS, VALUES
 from igsdk.views.failures import failure_lines
 from igsdk.views.holders import function_lines, shown_value, stack_lines
-from igsdk.views.losses import bytes_exact, loss_sentences, note_sentences
+from igsdk.views.losses import bytes_exact, exactness, loss_sentences, note_sentences
 from igsdk.views.text import cut_end, fitted_width, sentence, table
 
 if TYPE_CHECKING:
     from igsdk.profile import Metadata, ProcessRow, Profile
 
-_PEAKS = {
-    "exact": "the peak is exact",
-    "inexact": "the peak may have been higher, some events were lost",
-    "interval": "the peak is the highest of the intervals' ends",
-    "summed": "the peak is a sum of peaks at different moments",
-}
 _APART = ("registered", "imported")
 _UUID = re.compile(r"\b((?:GPU|MIG)-[0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
@@ -47,7 +41,7 @@ def report_text(profile: Profile, top: int = 10, width: int | None = None) -> st
         *(stack_lines(profile, min(top, 3), columns, host) for host in _APART),
         failure_lines(profile, columns),
         _loss_lines(metadata, columns),
-        _note_lines(metadata, columns),
+        _note_lines(profile, columns),
         _attached_lines(metadata, columns),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
@@ -55,8 +49,17 @@ def report_text(profile: Profile, top: int = 10, width: int | None = None) -> st
 
 def _headline(profile: Profile, width: int) -> list[str]:
     metadata = profile.metadata
-    traced = metadata.command or metadata.selection or "all processes"
-    parts = [traced, plural(len(metadata.processes), "process")]
+    lines = sentence(f"Traced: {_traced(metadata)}.", width, "")
+    if _nothing_traced(profile):
+        why = " ".join(metadata.notes) or "no process called the CUDA driver."
+        return lines + sentence(f"Nothing was traced: {why}", width, "")
+    return lines + sentence(f"Exact: {exactness(metadata)}.", width, "")
+
+
+def _traced(metadata: Metadata) -> str:
+    parts = [metadata.command or metadata.selection or "all processes"]
+    if metadata.processes:
+        parts.append(plural(len(metadata.processes), "process"))
     if metadata.target:
         parts.append(f"on {metadata.target}")
     if metadata.duration_ns:
@@ -66,20 +69,11 @@ def _headline(profile: Profile, width: int) -> list[str]:
         parts.append(f"from {start:%Y-%m-%d %H:%M:%S} UTC")
     if metadata.driver:
         parts.append({"real": "real GPU", "simulated": "SIMULATED driver"}[metadata.driver])
-    lines = sentence(f"Traced: {', '.join(parts)}.", width, "")
-    return lines + sentence(f"Exact: {_exactness(metadata)}.", width, "")
+    return ", ".join(parts)
 
 
-def _exactness(metadata: Metadata) -> str:
-    late = any(row.before_us or row.late_ns for row in metadata.processes)
-    if not bytes_exact(metadata):
-        counts = "byte counts are not complete (see losses)"
-    elif late:
-        counts = "bytes are exact from the moment the probes were there (see losses)"
-    else:
-        counts = "bytes are exact"
-    peak = _PEAKS.get(metadata.peak)
-    return f"{counts}; {peak}" if peak else counts
+def _nothing_traced(profile: Profile) -> bool:
+    return not (len(profile) or profile.metadata.processes)
 
 
 def _process_lines(metadata: Metadata, width: int) -> list[str]:
@@ -160,8 +154,9 @@ def _loss_lines(metadata: Metadata, width: int) -> list[str]:
     return ["Losses", *(line for text in sentences for line in sentence(text, width))]
 
 
-def _note_lines(metadata: Metadata, width: int) -> list[str]:
-    sentences = note_sentences(metadata)
+def _note_lines(profile: Profile, width: int) -> list[str]:
+    told = profile.metadata.notes if _nothing_traced(profile) else ()  # stands in the headline
+    sentences = [text for text in note_sentences(profile.metadata) if text not in told]
     lines = [line for text in sentences for line in sentence(text, width)]
     return ["Notes", *lines] if lines else []
 
