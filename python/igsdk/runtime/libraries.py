@@ -205,7 +205,8 @@ class Libraries:
         library = self._known.get(key)
         if library is None and key not in self._refused:
             library = self._try_attach(fd, path, key)
-        users = library.users if library else self._refused[key][1]
+        # neither known nor refused: the run ended meanwhile
+        _, users = self._refused.get(key, (None, library.users if library else set()))
         if pid and len(users) < _MAX_EARLIER:
             users.add(pid)
         if library is None or library.fd != fd:
