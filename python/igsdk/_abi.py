@@ -27,6 +27,9 @@ KINDS = (
 )
 HOSTS = ("own", "pinned", "registered", "imported", "managed")
 
+# The kernel makes no larger table of 104 bytes an entry.
+MOST_LIVE_ENTRIES = 1 << 26
+
 # (symbol, call) pairs: several symbols may mean one call. The order of `call`
 # names is enum igsdk_call; the first symbol of a call is its name in events.
 CALLS: tuple[tuple[str, tuple[str, ...]], ...] = (

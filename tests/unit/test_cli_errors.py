@@ -88,6 +88,7 @@ def test_help_documents_every_exit_code() -> None:
         ["report", "x.pb.gz", "--by", "colour"],
         ["report", "x.pb.gz", "--top", "0"],
         ["events", "--live-entries", "-1"],
+        ["record", "--live-entries", "67108865"],
     ],
 )
 def test_usage_errors(

@@ -10,7 +10,8 @@ import click
 import pytest
 
 from igsdk import UsageError
-from igsdk.cli.options import Duration, run_settings
+from igsdk._abi import MOST_LIVE_ENTRIES
+from igsdk.cli.options import Duration, Number, run_settings
 
 NOTHING: dict[str, Any] = {
     "cmd": (),
@@ -35,6 +36,19 @@ def test_durations(text: str, seconds: float) -> None:
 def test_durations_that_are_none(text: str) -> None:
     with pytest.raises(click.BadParameter):
         Duration().convert(text, None, None)
+
+
+def test_numbers() -> None:
+    assert Number("number").convert("4711", None, None) == 4711
+    assert Number("number", MOST_LIVE_ENTRIES).convert("67108864", None, None) == 1 << 26
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3", "1.5", "x", "67108865"])
+def test_numbers_that_are_none(text: str) -> None:
+    with pytest.raises(click.BadParameter) as caught:
+        Number("number of entries", MOST_LIVE_ENTRIES).convert(text, None, None)
+    assert "<=" not in caught.value.message
+    assert ("67108864 is the largest" in caught.value.message) is (text == "67108865")
 
 
 def test_a_command_takes_no_filters() -> None:

@@ -13,6 +13,7 @@ import pytest
 from igsdk._events import Frame
 from igsdk.cli.app import run
 from igsdk.profile import Profile
+from igsdk.profile.names import LABELS
 
 MIB = 1 << 20
 LEAF, CALLER = Frame("cuMemAlloc_v2"), Frame("load", "train.py", 7)
@@ -100,6 +101,16 @@ def test_json(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_filters_that_are_none(profile: Path, capsys: pytest.CaptureFixture[str], bad: str) -> None:
     assert run(["report", str(profile), "--filter", bad]) == 2
     assert capsys.readouterr().out == ""
+
+
+def test_an_unknown_filter_names_all_there_are(
+    profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["report", str(profile), "--filter", "colour=red"]) == 2
+    told = capsys.readouterr().err
+    for key in (*LABELS, "pid", "function"):
+        assert key in told
+        assert run(["report", str(profile), "--filter", f"{key}=1"]) == 0
 
 
 def cut_short(data: bytes) -> bytes:

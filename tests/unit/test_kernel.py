@@ -10,6 +10,7 @@ import pytest
 
 from igsdk import IgsdkError, KernelUnsupported, PermissionMissing
 from igsdk.runtime import kernel, nvml
+from igsdk.runtime.session import Options, Selection, load_tracer
 
 
 def test_every_check_says_what_and_how_to_mend_it() -> None:
@@ -62,6 +63,22 @@ def test_require_names_the_first_thing_missing(monkeypatch: pytest.MonkeyPatch) 
     assert isinstance(raised(monkeypatch), KernelUnsupported)
     monkeypatch.setattr("platform.system", lambda: "Darwin")
     assert "Darwin" in raised(monkeypatch).cause
+
+
+@pytest.mark.parametrize(("number", "remedy"), [(12, "--live-entries"), (22, "igsdk doctor")])
+def test_the_kernels_refusal_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, "loading: no\nlibbpf: a long story\n")
+
+    monkeypatch.setattr("igsdk._native.Tracer", refuse)
+    with pytest.raises(KernelUnsupported) as caught:
+        load_tracer(Options(), Selection())
+    assert "\n" not in str(caught.value)
+    assert caught.value.cause.endswith("loading: no.")
+    assert remedy in caught.value.remedy
+    assert "long story" in str(caught.value.__cause__)
 
 
 def test_without_nvml_all_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,10 @@ _IDLE = 0.1
     context_settings={"allow_interspersed_args": False},
 )
 @click.option("--all", "everything", is_flag=True, help="Allocations and frees too.")
-@click.option("--duration", type=Duration(), metavar="S", help="Stop after 30, 30s, 5m or 2h.")
-@selection
+@click.option(
+    "--duration", type=Duration(), metavar="S", help="Stop after 30, 30s, 5m, 2h or 500ms."
+)
+@selection(no_stacks="Lines without the calling function, which costs less.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def events(
     everything: bool, target: str, duration: float | None, as_json: bool, **options: Any

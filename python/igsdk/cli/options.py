@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from igsdk._abi import MOST_LIVE_ENTRIES
 from igsdk._errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,12 +34,44 @@ class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         found = _DURATION.fullmatch(value.strip())
         seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
         if seconds <= 0:
-            self.fail(f"{value!r} is no duration; write 30, 30s, 5m or 2h.", param, ctx)
+            self.fail(f"{value!r} is no duration; write 30, 30s, 5m, 2h or 500ms.", param, ctx)
         return seconds
 
 
-def selection(verb: Verb) -> Verb:
-    """Adds what chooses the processes: a command to run, or filters."""
+class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A whole number from 1 on, with words of its own for what is none.
+
+    Args:
+        what: what it counts or names, for "0 is no WHAT".
+        most: the largest one; None: as large as you like.
+    """
+
+    name = "number"
+
+    def __init__(self, what: str, most: int | None = None) -> None:
+        self._what = what
+        self._most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value).strip()
+        number = int(text) if text.isdecimal() else 0
+        if number < 1:
+            self.fail(f"{text!r} is no {self._what}; write a whole number from 1 on.", param, ctx)
+        if self._most is not None and number > self._most:
+            self.fail(f"{text} is too many; {self._most} is the largest {self._what}.", param, ctx)
+        return number
+
+
+def selection(no_stacks: str) -> Callable[[Verb], Verb]:
+    """Adds what chooses the processes: a command to run, or filters.
+
+    Args:
+        no_stacks: what a verb without stacks still shows, for the help.
+    """
+    return lambda verb: _with_options(verb, no_stacks)
+
+
+def _with_options(verb: Verb, no_stacks: str) -> Verb:
     options = (
         click.option(
             "--target",
@@ -48,7 +81,7 @@ def selection(verb: Verb) -> Verb:
         ),
         click.option(
             "--pid",
-            type=click.IntRange(min=1),
+            type=Number("process id"),
             multiple=True,
             metavar="P",
             help="Only this process; may be repeated.",
@@ -58,19 +91,19 @@ def selection(verb: Verb) -> Verb:
         ),
         click.option(
             "--mount-ns",
-            type=click.IntRange(min=1),
+            type=Number("inode number"),
             metavar="N",
             help="Only this mount namespace, by inode number.",
         ),
         click.option(
             "--user", metavar="U", help="Run CMD as this user; under sudo it is the caller."
         ),
-        click.option("--no-stacks", is_flag=True, help="Totals only, which costs the least."),
+        click.option("--no-stacks", is_flag=True, help=no_stacks),
         click.option(
             "--live-entries",
-            type=click.IntRange(min=1),
+            type=Number("number of live allocations", MOST_LIVE_ENTRIES),
             metavar="N",
-            help="Room for this many live allocations (default 262144).",
+            help="Room for this many live allocations (default 262144, at most 67108864).",
         ),
         click.argument("cmd", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD ...]"),
     )

@@ -93,21 +93,26 @@ def say(text: str, prefix: str = "igsdk: ") -> None:
 
 
 def complain(error: IgsdkError) -> None:
-    """Says cause and remedy."""
+    """Says cause and remedy; the whole story only when it is asked for."""
+    _show_traceback(error)
     say(str(error))
 
 
 def report_mistake(error: Exception) -> None:
     """One line for what nobody foresaw; the traceback only when it is asked for."""
-    if os.environ.get("IGSDK_TRACEBACK") == "1":
-        import traceback
-
-        say("".join(traceback.format_exception(error)), prefix="")
+    _show_traceback(error)
     name, text = type(error).__name__, " ".join(str(error).split())
     say(
         f"This is a mistake in igsdk: {name}{': ' if text else ''}{text}. "
         "Please report it, with what IGSDK_TRACEBACK=1 shows."
     )
+
+
+def _show_traceback(error: Exception) -> None:
+    if os.environ.get("IGSDK_TRACEBACK") == "1":
+        import traceback
+
+        say("".join(traceback.format_exception(error)), prefix="")
 
 
 def show_progress(text: str) -> None:
@@ -147,7 +152,9 @@ def _closed(problem: OSError) -> OutputClosed | OutputUnwritable:
         return OutputClosed()
     return OutputUnwritable(
         f"Standard output cannot be written: {problem.strerror}.",
-        "Make room, or send it somewhere else.",
+        "Make room, or send it somewhere else."
+        if problem.errno in (errno.ENOSPC, errno.EDQUOT)
+        else "Send it somewhere else.",
     )
 
 

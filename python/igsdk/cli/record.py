@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="The profile; .pb.gz is pprof, .folded and .json are there too.",
 )
-@click.option("--duration", type=Duration(), metavar="S", help="Stop after 30, 30s, 5m or 2h.")
-@selection
+@click.option(
+    "--duration", type=Duration(), metavar="S", help="Stop after 30, 30s, 5m, 2h or 500ms."
+)
+@selection(no_stacks="Totals only, which costs the least.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON.")
 def record(path: str, target: str, duration: float | None, as_json: bool, **options: Any) -> Ending:
     """Traces until CMD ends, or until ctrl-C, and writes a profile.

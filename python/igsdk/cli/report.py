@@ -20,6 +20,10 @@ _VALUES = {
     "peak": "peak_space",
     "failed": "failed_space",
 }
+_FILTERS = (
+    *("process", "pid", "kind", "device", "host", "function"),
+    *("node", "namespace", "pod", "container"),
+)
 
 
 @click.command(short_help="Show who holds the memory in a profile.")
@@ -44,7 +48,8 @@ _VALUES = {
     "filters",
     multiple=True,
     metavar="KEY=GLOB",
-    help="Only process, pid, kind, device, function, … that match; may be repeated.",
+    help="Only what matches, by process, pid, kind, device, host, function, node, namespace, "
+    "pod or container; may be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, with exact integers.")
 def report(
@@ -85,6 +90,8 @@ def _filtered(profile: Profile, filters: tuple[str, ...]) -> Profile:
         key, equals, pattern = text.partition("=")
         if not equals or not key:
             raise UsageError(f"{text!r} is no filter.", "Write it as KEY=GLOB: kind=device.")
+        if key not in _FILTERS:
+            raise UsageError(f"There is no filter {key!r}.", f"Use one of {', '.join(_FILTERS)}.")
         if key == "pid":
             profile = profile.filter(pid=_pid(pattern))
         else:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import select
@@ -116,10 +117,7 @@ def load_tracer(options: Options, selection: Selection) -> Tracer:
     try:
         tracer = Tracer(source.read_bytes(), settings, texts)
     except OSError as error:
-        raise KernelUnsupported(
-            f"The kernel does not load the tracing program: {error.strerror}.",
-            "Run `igsdk doctor`; if it finds nothing, report what it prints.",
-        ) from error
+        raise _refused(error) from error
     if settings["spare_filtered"] and tracer.mode != "session":
         tracer.close()
         raise KernelUnsupported(
@@ -128,6 +126,15 @@ def load_tracer(options: Options, selection: Selection) -> Tracer:
             kernel.UPDATE_FOR_RETURNS,
         )
     return tracer
+
+
+def _refused(error: OSError) -> KernelUnsupported:
+    """What libbpf said stands below the first line; the cause has all of it."""
+    reason = (error.strerror or str(error)).partition("\n")[0]
+    remedy = "Run `igsdk doctor`; if it finds nothing, report what IGSDK_TRACEBACK=1 shows."
+    if error.errno == errno.ENOMEM:
+        remedy = "Free some memory, or make the tables smaller with --live-entries."
+    return KernelUnsupported(f"The kernel does not load the tracing program: {reason}.", remedy)
 
 
 @dataclass(frozen=True)
@@ -273,7 +280,8 @@ class Session:
 
     def _note_mistake(self, error: Exception) -> None:
         """What goes wrong here must not end the service, and the reader must know."""
-        note = f"While tracing: {type(error).__name__}: {error}. Something may be missing."
+        first = str(error).partition("\n")[0]
+        note = f"While tracing: {type(error).__name__}: {first}. Something may be missing."
         if note not in self.notes and len(self.notes) < _MAX_NOTES:
             self.notes.append(note)
         self._stopping.wait(_TICK)  # what failed may fail again at once
@@ -399,7 +407,6 @@ class Session:
         try:
             if self._thread:
                 self._join()
-                self.tracer.detach_all()  # what it attached to meanwhile
                 self.settle()
                 self._final = self._read()
         finally:
