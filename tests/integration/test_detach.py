@@ -39,7 +39,7 @@ with igsdk.connect("local:") as gpu:
     run = gpu.profile_cuda_memory(command="nobody", settings={"link_mode": 3})
     with run:
         run._session.libraries.admit_path(sys.argv[1])
-        assert len(run.attached[0].sites) == 20
+        assert len(run._session.libraries.attached[0].sites) == 20
     run.close()
     assert run.detaching
 try:
@@ -121,7 +121,7 @@ def test_the_probes_go(driver: Driver, tmp_path: Path, monkeypatch: pytest.Monke
         recording(driver, settings=PERF_EVENTS) as run,
         paused(driver, tmp_path, SETUP, "cuMemFree_v2 p = 0") as process,
     ):
-        offsets = [site.offset for site in run.attached[0].sites]
+        offsets = [site.offset for site in run._session.libraries.attached[0].sites]
         usual = [driver.libcuda.read_bytes()[at : at + 1] for at in offsets]
         assert len(offsets) == 3
         assert_every_site_is_probed(first_bytes(process.pid, driver.libcuda, offsets), usual)
