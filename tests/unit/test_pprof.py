@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from hypothesis import strategies as st
 from tests.unit.profile_cases import LIBCUDA, A, B, C, profiles, sample
 
 from igsdk import ProfileUnreadable
+from igsdk._events import event_record
 from igsdk._proto import pprof_pb2
-from igsdk.ledger import Frame, marker
-from igsdk.profile import Metadata, Profile
+from igsdk.ledger import AttachedLibrary, Event, Frame, ProcessInfo, Site, Stack, marker
+from igsdk.profile import Metadata, ProcessRow, Profile
 from igsdk.profile.pprof_read import decode
 from igsdk.profile.pprof_write import encode
 from igsdk.profile.wire import varint
@@ -133,6 +135,62 @@ def test_names_that_are_no_unicode_do_not_spoil_the_file():
     profile = Profile.from_samples([sample(Frame("bad\udcffname"), inuse_space=1)])
     (frame,) = next(iter(decode(encode(profile), "x").samples()))["stack"]
     assert frame.function == "bad?name"
+
+
+def comment_of(profile: Profile) -> str:
+    message = message_of(encode(profile))
+    (number,) = message.comment
+    return message.string_table[number]
+
+
+def oom(number: int, *stack: Frame) -> dict[str, Any]:
+    event = Event(
+        "failure", 10**13 + number, ProcessInfo(1, 4321, cmdline="python train.py"), 4321,
+        "cuMemAlloc_v2", "device", 0, 0, 80 << 30, 2, "CUDA_ERROR_OUT_OF_MEMORY", 1500, 7 << 30,
+        Stack.of(stack), 5857032016110123671,
+    )  # fmt: skip
+    return event_record(event)
+
+
+def test_the_comment_is_short_and_nothing_is_lost():
+    """pprof prints it above its tables."""
+    deep = [LIBCUDA, *(Frame(f"function_{n}", "a.py", n) for n in range(40))]
+    sites = tuple(Site(f"cuMemAllocThing_v{n}", 0x3F0000 + n, "jump") for n in range(70))
+    library = AttachedLibrary("/usr/lib/libcuda.so.580.65", sites, ("cuNew",), "ab" * 20, "1:2")
+    figures = dict.fromkeys(["in_use", "allocated", "freed", "failed_bytes", "failed_calls"], 9)
+    row = ProcessRow("python train.py", 4321, 5, "python train.py", classes={"own": figures})
+    metadata = Metadata(
+        version="0.1.0", target="local:", command="python train.py", driver="real",
+        boots=(5857032016110123671,), peak="exact", stacks=("frame pointers",),
+        attached=(library,), losses={"nested": 4}, processes=(row,),
+        failures=tuple(oom(number, *deep) for number in range(3)),
+    )  # fmt: skip
+    profile = Profile.from_samples([sample(*deep, failed_space=1, inuse_space=1)], metadata)
+    quiet = Profile(profile._table, replace(metadata, failures=()))
+    assert len(comment_of(quiet)) < 3000
+    assert len(comment_of(profile)) < 4000
+    assert "cuMemAllocThing_v3@3f0003 " in comment_of(profile)
+    assert decode(encode(profile), "x") == profile
+
+
+def test_failures_of_stacks_that_the_file_lacks_come_through():
+    others = (oom(1, A, B), oom(2, Frame("elsewhere", "b.py", 7)), {"boot": 1, "time_ns": 5})
+    profile = Profile.from_samples([sample(A, C, inuse_space=1)], Metadata(failures=others))
+    assert decode(encode(profile), "x").metadata.failures == others
+
+
+def test_the_program_is_the_first_mapping_and_the_driver_the_last():
+    """pprof names the first one as the file that a profile is of."""
+    program = Frame("main", None, 0, 1, "/srv/bin/train")
+    small = Frame("helper", None, 0, 1, "/lib/a-small.so.1")
+    large = Frame("allocate", None, 0, 1, "/lib/z-large.so.2")
+    rows = [
+        sample(LIBCUDA, large, program, alloc_space=9),
+        sample(LIBCUDA, small, program, alloc_space=1),
+    ]
+    message = message_of(encode(Profile.from_samples(rows)))
+    files = [message.string_table[mapping.filename] for mapping in message.mapping]
+    assert files == ["/srv/bin/train", large.mapping, small.mapping, LIBCUDA.mapping]
 
 
 def foreign(*types: tuple[str, str]) -> pprof_pb2.Profile:

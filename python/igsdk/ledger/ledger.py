@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from igsdk._events import Event, ProcessInfo, Stack
 
 #: how many failures are kept with their stacks; the counts go on
-KEPT_FAILURES = 100
+KEPT_FAILURES = 20
 #: values of the ``marker`` column: whose stack a row stands under
 ATTRIBUTED, ACCOUNTS_FULL, NOT_ATTRIBUTED = range(3)
 

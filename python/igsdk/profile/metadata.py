@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 #: how many failures travel in a profile
-KEPT_FAILURES = 100
+KEPT_FAILURES = 20
 Peak = Literal["none", "exact", "inexact", "interval", "summed"]
 Driver = Literal["", "real", "simulated"]
 

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from igsdk._errors import ProfileUnreadable
 from igsdk._events import Frame, FrameKind
 from igsdk._proto import pprof_pb2
+from igsdk.profile.comment import restored
 from igsdk.profile.metadata import Metadata
 from igsdk.profile.names import (
     DEFAULT_VALUE,
@@ -187,7 +188,7 @@ class _Reader:
 
     def _metadata(self) -> Metadata:
         if self._about:
-            return Metadata.from_json(self._about)
+            return Metadata.from_json(restored(self._about, self._frames))
         types = [self._text(t.type) for t in self._message.sample_type]
         unknown = [name for name in types if name not in VALUES]
         left_out = f" Left out: {', '.join(unknown)}." if unknown else ""

@@ -7,10 +7,14 @@ import json
 import zlib
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from igsdk._proto import pprof_pb2
 from igsdk.ledger.groups import group
 from igsdk.profile import wire
-from igsdk.profile.names import FILE_LABELS, NUMBERS, SAMPLE_TYPES, implied_host
+from igsdk.profile.comment import shortened
+from igsdk.profile.driver import is_driver, without_driver
+from igsdk.profile.names import FILE_LABELS, NUMBERS, SAMPLE_TYPES, VALUES, implied_host
 
 if TYPE_CHECKING:
     from igsdk._events import Frame, FrameKind
@@ -36,6 +40,29 @@ def implied_kind(name: str, mapping: str | None, address: int) -> FrameKind:
     return "marker" if name.startswith("[") and name.endswith("]") else "python"
 
 
+def _in_order_of_mappings(table: Table) -> list[Frame]:
+    """Frames in the order that their mappings shall have.
+
+    pprof says of a profile that it is of its first mapping: so programs come first, then
+    libraries, what asked for most before what asked for less, and the driver last.
+    """
+    bare = without_driver(table).stacks
+    leaves = bare.members[bare.offsets[:-1]]
+    asked = np.zeros(len(table.frames), dtype=np.float64)
+    sizes = table.values[:, VALUES.index("alloc_space")].astype(np.float64)
+    np.add.at(asked, leaves[table.stack], np.abs(sizes))
+    sums: dict[str, float] = {}
+    for frame, size in zip(table.frames, asked.tolist(), strict=True):
+        sums[frame.mapping or ""] = sums.get(frame.mapping or "", 0.0) + size
+
+    def place(frame: Frame) -> tuple[bool, bool, float]:
+        path = frame.mapping or ""
+        library = not path or ".so" in path.rsplit("/", 1)[-1]
+        return is_driver(frame), library, -sums[path]
+
+    return sorted(table.frames, key=place)
+
+
 class _Writer:
     """Builds one message; ids are positions plus one, since 0 means none."""
 
@@ -46,6 +73,9 @@ class _Writer:
         self._functions: dict[tuple[str, str], int] = {}
         table = profile._table.canonical()
         self._types(profile)
+        for frame in _in_order_of_mappings(table):
+            if frame.mapping or frame.build_id:
+                self._mapping(frame)
         for frame in table.frames:
             self._location(frame)
         self._sample_fields = self._samples(table)
@@ -141,7 +171,8 @@ class _Writer:
             for number, frame in enumerate(table.frames)
             if frame.kind != implied_kind(frame.function, frame.mapping, frame.address)
         }
-        about = {COMMENT_KEY: COMMENT_VERSION, **metadata.to_json()}
+        locations = {frame: number for number, frame in enumerate(table.frames, 1)}
+        about = {COMMENT_KEY: COMMENT_VERSION, **shortened(metadata, locations)}
         if odd:
             about["frame_kinds"] = odd
         text = json.dumps(about, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
