@@ -155,6 +155,10 @@ class StackResolver:
             frames.append(frame)
         if frames and frames[-1].function in _OUTERMOST:
             return Stack.of(frames, _HOW)
+        # Above `main` is only libc's start, which often has no symbol and no frame pointer.
+        for last in range(len(frames) - 1, max(-1, len(frames) - 3), -1):
+            if frames[last].function == "main":
+                return Stack.of(frames[: last + 1], _HOW)
         whole = len(frames) == len(addresses)
         missing = "deeper callers" if cut and whole else "callers without frame pointers"
         return Stack.of([*frames, marker(missing)], _HOW, missing)
