@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from igsdk._events import Event, Frame, ProcessInfo, Stack
 from igsdk.runtime.launch import Command
@@ -48,11 +48,12 @@ def event(number: int) -> Event:
 class FakeRun:
     """A run that has seen one process: 64 MiB in use, one failure of 1 MiB."""
 
+    attached: ClassVar[list[AttachedLibrary]] = []
+    detaching = False
+
     def __init__(self, **settings: Any) -> None:
         self.settings = settings
         self.command: Command | None = None
-        self.attached: list[AttachedLibrary] = []
-        self.detaching = False
         self.stopped = self.profiles = 0
         self.survivors: list[ProcessInfo] = []
         self._events = [event(number) for number in range(1, int(_said("EVENTS", "1")) + 1)]
@@ -81,6 +82,8 @@ class FakeRun:
         if mode == "PROFILE_FAILS" or (mode == "FIRST_PROFILE_FAILS" and self.profiles == 1):
             raise ZeroDivisionError("a mistake")
         time.sleep(float(_said("SLOW", "0")))
+        if mode == "NOTHING":
+            return Profile.from_samples([], Metadata())
         sample = {
             "stack": STACK.frames,
             "process": "python train.py",

@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.fake_runtime import MIB, PROCESS, FakeRuntime
+from tests.support.fake_runtime import MIB, PROCESS, FakeRun, FakeRuntime
 
-from igsdk._errors import OutputUnwritable
+from igsdk._errors import OutputUnwritable, PermissionMissing
+from igsdk._events import AttachedLibrary
 from igsdk.cli.app import run
 from igsdk.profile import Profile, store
 from igsdk.runtime.launch import Exit
@@ -73,6 +76,110 @@ def test_json_summary(runtime: FakeRuntime, capsys: pytest.CaptureFixture[str]) 
     assert record["peak_bytes"] == 96 * MIB
     assert record["failed_calls"] == 1
     assert record["command"] is None
+
+
+@pytest.mark.parametrize(
+    ("path", "readers"),
+    [
+        ("x.pb.gz", ["igsdk report x.pb.gz", "go tool pprof -http=: x.pb.gz"]),
+        ("x.json", ["igsdk report x.json"]),
+        ("x.folded", ["speedscope", "flamegraph.pl"]),
+    ],
+)
+def test_the_advice_fits_the_format(
+    runtime: FakeRuntime, capsys: pytest.CaptureFixture[str], path: str, readers: list[str]
+) -> None:
+    assert run(["record", "--duration", "10ms", "-o", path]) == 0
+    told = capsys.readouterr().err
+    for reader in ("igsdk report", "go tool pprof", "speedscope", "flamegraph.pl"):
+        assert (reader in told) is any(reader in fitting for fitting in readers)
+    for reader in readers:
+        assert reader in told
+        if reader.startswith("igsdk"):
+            assert run(reader.split()[1:]) == 0
+
+
+class TestNothingWasTraced:
+    @pytest.fixture(autouse=True)
+    def nothing(self, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("FAKE_MODE", "NOTHING")
+
+    def test_an_older_profile_stays(self, capsys: pytest.CaptureFixture[str]) -> None:
+        Path("igsdk.pb.gz").write_bytes(b"older")
+        assert run(["record", "--duration", "10ms"]) == 0
+        assert Path("igsdk.pb.gz").read_bytes() == b"older"
+        told = capsys.readouterr().err
+        assert "nothing was traced; igsdk.pb.gz was left as it is." in told
+        assert "the profile is in" not in told
+        assert run(["record", "--duration", "10ms", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["profile"] is None
+
+    def test_a_file_that_was_asked_for_is_written(self, capsys: pytest.CaptureFixture[str]) -> None:
+        for arguments in (["-o", "igsdk.pb.gz"], ["-o", "igsdk.pb.gz"], []):
+            assert run(["record", "--duration", "10ms", *arguments]) == 0
+        told = capsys.readouterr().err
+        assert told.count("nothing was traced; the profile in igsdk.pb.gz is empty.") == 2
+        assert "igsdk.pb.gz was left as it is" in told
+        assert Profile.read("igsdk.pb.gz").total("alloc_space") == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "path", "cause", "remedy"),
+    [
+        (errno.ENOSPC, "x.pb.gz", "No space left", "Make room"),
+        (errno.EROFS, "x.pb.gz", "Read-only file system", "Name a file elsewhere"),
+        (errno.EACCES, "x.pb.gz", "Permission denied", "that you may write to"),
+        (errno.ENOENT, "missing/x.pb.gz", "missing does not exist", "Create it"),
+        (errno.ENOENT, "/proc/x.pb.gz", "/proc takes no files", "Name another"),
+    ],
+)
+def test_the_remedy_fits_what_is_in_the_way(
+    runtime: FakeRuntime,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    path: str,
+    cause: str,
+    remedy: str,
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("igsdk.profile.store.os.open", refuse)
+    assert run(["record", "-o", path]) == OutputUnwritable.exit_code
+    told = capsys.readouterr().err
+    assert cause in told
+    assert remedy in told
+    assert ("Make room" in told) is (number == errno.ENOSPC)
+
+
+def test_permission_comes_before_the_output(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(target: str) -> object:
+        raise PermissionMissing("This is no root.", "Become root.")
+
+    monkeypatch.setattr("igsdk._connect.connect", connect)
+    assert run(["record", "-o", "missing/x.pb.gz"]) == PermissionMissing.exit_code
+    assert "This is no root." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("how", ["session", "single"])
+def test_probes_that_stay_a_while(
+    runtime: FakeRuntime,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+) -> None:
+    library = AttachedLibrary(path="libcuda.so.1", sites=(), how=f"uprobe-{how}")
+    monkeypatch.setattr(FakeRun, "attached", [library], raising=False)
+    gone = time.monotonic() + 0.4
+    monkeypatch.setattr(
+        FakeRun, "detaching", property(lambda _: time.monotonic() < gone), raising=False
+    )
+    assert run(["record", "--duration", "10ms"]) == 0
+    told = capsys.readouterr().err
+    assert ("they count nothing any more, and you can start again" in told) is (how == "single")
 
 
 @pytest.mark.parametrize("path", ["missing/x.pb.gz", "/proc/x.pb.gz"])

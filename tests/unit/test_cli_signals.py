@@ -154,8 +154,11 @@ class TestWithACommand:
             shown.read_until("got INT")
             time.sleep(APART)
             shown.press(CTRL_C)
+            assert shown.read_until(r"\n(.*)writing the profile and leaving")[1] == "igsdk: "
             shown.read_until("the profile is in")
+            shown.read_until(rf"the command \(pid {command}\) still runs; it is not traced")
             assert shown.wait() == -signal.SIGINT
+            assert shown.text.endswith("\n")
             assert Path(f"/proc/{command}").exists()
             (tmp_path / "end").touch()
         assert is_whole(tmp_path)

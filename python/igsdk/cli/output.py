@@ -122,6 +122,12 @@ def show_progress(text: str) -> None:
         _State.progress = True
 
 
+def leave_line() -> None:
+    """Starts a new line behind the ^C that the terminal shows, unless ours is cleared anyway."""
+    if not _State.progress:
+        _to_stderr("\n")
+
+
 def clear_progress() -> None:
     if _State.progress:
         _State.progress = False

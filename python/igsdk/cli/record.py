@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     "path",
-    default="igsdk.pb.gz",
-    show_default=True,
+    show_default="igsdk.pb.gz",
     metavar="FILE",
     help="The profile; .pb.gz is pprof, .folded and .json are there too.",
 )
@@ -31,7 +30,9 @@ if TYPE_CHECKING:
 )
 @selection(no_stacks="Totals only, which costs the least.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON.")
-def record(path: str, target: str, duration: float | None, as_json: bool, **options: Any) -> Ending:
+def record(
+    path: str | None, target: str, duration: float | None, as_json: bool, **options: Any
+) -> Ending:
     """Traces until CMD ends, or until ctrl-C, and writes a profile.
 
     \b

@@ -7,15 +7,16 @@ import os
 import shlex
 import signal
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from igsdk._errors import OutputUnwritable
 from igsdk.cli import output
 from igsdk.cli.progress import Progress
 from igsdk.cli.tracing import follow
+from igsdk.cli.unwritable import explained
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from igsdk._run import Run
     from igsdk.cli.signals import Signals
     from igsdk.profile import Profile
@@ -23,19 +24,23 @@ if TYPE_CHECKING:
 # The largest holders that the report at the end shows; `igsdk report` shows more.
 _SHORT = 5
 # Seconds of removing probes that nobody needs to hear of.
-_QUICK = 0.2
+_QUICK = 1.0
+DEFAULT_FILE = "igsdk.pb.gz"
 
 
 class Recording:
     """One recording into one file.
 
     Args:
+        path: where the profile goes; None: to the usual name, where an older profile
+            stays if there is nothing to put in its place.
         duration: seconds; None: until the command ends, or the user ends it.
         as_json: the summary as JSON instead of a short report.
     """
 
-    def __init__(self, path: str, duration: float | None, as_json: bool) -> None:
-        self._path = path
+    def __init__(self, path: str | None, duration: float | None, as_json: bool) -> None:
+        self._path = path or DEFAULT_FILE
+        self._keep_older = path is None
         self._duration = duration
         self._json = as_json
 
@@ -48,7 +53,10 @@ class Recording:
         """
         from igsdk.profile.store import check_output
 
-        check_output(self._path)
+        try:
+            check_output(self._path)
+        except OutputUnwritable as error:
+            raise explained(error, self._path) from error.__cause__
 
     def work(self, run: Run, signals: Signals) -> None:
         """Records until it is over, writes the profile, and shows what is in it.
@@ -64,17 +72,25 @@ class Recording:
         output.clear_progress()
         run.stop()
         profile = run.profile()
-        where = self._write(run, profile)
+        nothing = _is_empty(profile)
+        keep = nothing and self._keep_older and Path(self._path).exists()
+        where = None if keep else self._write(run, profile)
         _name_survivors(run)
         if not signals.urgent:
             self._show(run, profile, where)
-        _say_where(where)
+        if where is None:
+            output.say(f"nothing was traced; {self._path} was left as it is.")
+        elif nothing:
+            output.say(f"nothing was traced; the profile in {shlex.quote(str(where))} is empty.")
+        else:
+            _say_where(where)
         _say_detaching(run)
 
     def _answer(self, count: int, with_command: bool) -> None:
         """Says at the terminal what ctrl-C did, since nothing else shows it."""
         if not output.is_terminal():
             return
+        output.leave_line()
         if count > 1:
             output.say("writing the profile and leaving.")
         elif with_command:
@@ -87,10 +103,11 @@ class Recording:
 
         where, problem = write_or_rescue(profile, self._path, _owner(run))
         if problem:
-            output.say(f"{problem.cause} The profile went elsewhere, see below.")
+            cause = explained(problem, self._path).cause
+            output.say(f"{cause} The profile went elsewhere, see below.")
         return where
 
-    def _show(self, run: Run, profile: Profile, where: Path) -> None:
+    def _show(self, run: Run, profile: Profile, where: Path | None) -> None:
         """The result: on standard output, unless that is the command's own."""
         with_command = run.command is not None
         if self._json:
@@ -121,28 +138,41 @@ def _name_survivors(run: Run) -> None:
         output.say(f"the command has ended; still running: {names}{more}.")
 
 
+def _is_empty(profile: Profile) -> bool:
+    values = ("alloc_space", "failed_objects", "inuse_space")
+    return not (profile.metadata.processes or any(profile.total(value) for value in values))
+
+
 def _say_where(where: Path) -> None:
+    """With what reads this format."""
     name = shlex.quote(str(where))
+    if where.name.endswith(".folded"):
+        output.say(f"the profile is in {name}; drop it on speedscope, or give it to flamegraph.pl.")
+        return
     output.say(f"the profile is in {name}; read it with `igsdk report {name}`.")
-    if name.endswith(".pb.gz"):
+    if where.name.endswith(".pb.gz"):
         output.say(f"as a flame graph: `go tool pprof -http=: {name}`.")
 
 
 def _say_detaching(run: Run) -> None:
-    """Without uprobe-multi links the kernel takes about 0.1 s for each probe."""
-    end = time.monotonic() + _QUICK
+    """Where there is one link for each probe they take seconds, and we wait for none."""
+    singly = any(library.how == "uprobe-single" for library in run.attached)
+    end = time.monotonic() + (0 if singly else _QUICK)
     while run.detaching:
-        if time.monotonic() > end:
-            output.say("the kernel is still removing the probes; that ends by itself.")
+        if time.monotonic() >= end:
+            output.say(
+                "the kernel is still removing the probes; they count nothing any more, and "
+                "you can start again."
+            )
             return
         time.sleep(0.01)
 
 
-def _summary(run: Run, profile: Profile, where: Path) -> dict[str, Any]:
+def _summary(run: Run, profile: Profile, where: Path | None) -> dict[str, Any]:
     """The summary that `--json` prints; the keys are stable, bytes are exact."""
     ended = run.command.poll() if run.command else None
     return {
-        "profile": str(where),
+        "profile": None if where is None else str(where),
         "in_use_bytes": profile.total("inuse_space"),
         "peak_bytes": profile.total("peak_space"),
         "allocated_bytes": profile.total("alloc_space"),

@@ -41,6 +41,7 @@ class Signals:
         self._hang_up_ends = hang_up_ends
         self._at = -_ONE_SIGNAL
         self._before: dict[int, Any] = {}
+        self._wake_before = -1
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._answer: Callable[[int], None] | None = None
 
@@ -64,6 +65,8 @@ class Signals:
         for number in _HANDLED:
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 self._before[number] = signal.signal(number, self._handle)
+        # Written to before Python runs our handler: a signal just before select wakes it too.
+        self._wake_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         return self
 
     def __exit__(
@@ -75,6 +78,7 @@ class Signals:
         for number, handler in self._before.items():
             with contextlib.suppress(ValueError):
                 signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wake_before)
         os.close(self._read)
         os.close(self._write)
 
@@ -90,8 +94,6 @@ class Signals:
         return [fd for fd in ready if fd != self._read]
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        with contextlib.suppress(OSError):
-            os.write(self._write, b"!")
         if number == signal.SIGHUP:
             self.hung_up = True
             if not self._hang_up_ends:

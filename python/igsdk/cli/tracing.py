@@ -37,7 +37,7 @@ def trace(
 
     Args:
         settings: arguments of `profile_cuda_memory`.
-        before: looks before the start at what would fail at the end.
+        before: looks, where tracing is possible at all, at what would fail at the end.
         work: returns when it has seen enough; the command may still run then.
 
     Raises:
@@ -45,8 +45,7 @@ def trace(
     """
     with Signals(hang_up_ends=not settings["argv"]) as signals, contextlib.ExitStack() as stack:
         try:
-            before()
-            run = _start(stack, target, settings)
+            run = _start(stack, target, settings, before)
         except IgsdkError as error:
             return _not_started(error, bool(settings["argv"]))
         signals.started = True
@@ -59,10 +58,13 @@ def trace(
         return _ending(run, signals)
 
 
-def _start(stack: contextlib.ExitStack, target: str, settings: dict[str, Any]) -> Run:
+def _start(
+    stack: contextlib.ExitStack, target: str, settings: dict[str, Any], before: Callable[[], None]
+) -> Run:
     from igsdk._connect import connect
 
     runtime = stack.enter_context(connect(target))
+    before()
     return stack.enter_context(runtime.profile_cuda_memory(**settings))
 
 
@@ -88,7 +90,10 @@ def _ending(run: Run, signals: Signals) -> Ending:
         run.stop()  # nobody looks any more, so the command need not carry the probes
     follow(run.command, signals)
     ended = run.command.poll()
-    return ended if ended is not None else killed_by(signals.last)
+    if ended is not None:
+        return ended
+    output.say(f"the command (pid {run.command.pid}) still runs; it is not traced any more.")
+    return killed_by(signals.last)
 
 
 def follow(
