@@ -64,7 +64,7 @@ check_kernel() {
 }
 
 check_root() {
-    [ "$(id -u)" -eq 0 ] || stop 24 "You are $(id -un), and loading BPF programs takes root." \
+    [ "$(id -u)" -eq 0 ] || stop 24 "Tracing takes root, and this runs as the user $(id -un)." \
         "Run it again as root: sudo make run"
 }
 
@@ -137,7 +137,7 @@ update_lists() {
 check_apt() {
     command -v apt-get >/dev/null 2>&1 || stop 29 "This system has no apt-get, and packages are missing." \
         "Install what build/setup.sh names with the system's own package manager, then run this again."
-    [ "$(id -u)" -eq 0 ] || stop 24 "You are $(id -un), and installing packages takes root." "Run it again as root: sudo make run"
+    [ "$(id -u)" -eq 0 ] || stop 24 "Installing packages takes root, and this runs as the user $(id -un)." "Run it again as root: sudo make run"
     room /usr 1500 "the packages that are missing"
     update_lists || stop 29 "apt-get could not fetch its lists: $(printf '%s\n' "$told" | grep -m1 '^[EW]:')" \
         "Check the network, the proxy and the sources of apt, then run this again."

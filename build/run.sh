@@ -13,6 +13,7 @@ has_gpu() {
     { [ -c /dev/nvidiactl ] || [ -c /dev/dxg ]; } && ldconfig -p | grep -q 'libcuda\.so\.1 '
 }
 
+build/preflight.sh machine
 if has_gpu; then
     model="$(sed -n 's/^Model:[[:space:]]*//p' /proc/driver/nvidia/gpus/*/information 2>/dev/null | sort | uniq -c | xargs || true)"
     echo "The numbers below come from a REAL GPU${model:+ ($model)}, through the machine's own driver."
@@ -22,7 +23,6 @@ else
     echo "The numbers below come from a SIMULATED driver: this machine has no NVIDIA driver."
 fi
 
-build/preflight.sh machine
 give_to_caller_at_exit
 build/setup.sh --clients
 
@@ -52,10 +52,18 @@ record hold_and_fail
 record numba_arrays
 
 sudo="${SUDO_UID:+sudo }"
+if has_gpu; then
+    own="${sudo}$bin/igsdk record -- python your_program.py"
+    hint="python is the one that your program uses, with its CUDA packages"
+else
+    own="${sudo}$bin/igsdk record -- env ${setting[*]} $bin/python your_program.py"
+    hint="on the simulated driver, which runs no kernels; that python has cuda-bindings and numba"
+fi
 cat <<END
 
 == Next
-Your own program:  ${sudo}$bin/igsdk record -- python your_program.py
+Your own program:  $own
+                   ($hint)
 These profiles:    $PWD/$WORK/run/hold_and_fail.pb.gz
                    $PWD/$WORK/run/numba_arrays.pb.gz
 To open one:       $bin/igsdk report FILE, go tool pprof -http=: FILE, or drop it on speedscope

@@ -140,6 +140,11 @@ class Run:
         return [_attached(library, mode) for library in self._session.used_libraries()]
 
     @property
+    def earlier(self) -> list[tuple[int, str]]:
+        """(pid, name) of the chosen processes that had the driver before the probes came."""
+        return sorted(self._session.selected_earlier())
+
+    @property
     def detaching(self) -> bool:
         """Whether the kernel is still removing probes after :meth:`stop`.
 

@@ -49,6 +49,7 @@ class FakeRun:
     """A run that has seen one process: 64 MiB in use, one failure of 1 MiB."""
 
     attached: ClassVar[list[AttachedLibrary]] = []
+    earlier: ClassVar[list[tuple[int, str]]] = []
     detaching = False
 
     def __init__(self, **settings: Any) -> None:

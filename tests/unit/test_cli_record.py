@@ -283,6 +283,27 @@ def test_the_profile_is_rescued(
 
 
 class TestEvents:
+    def test_says_at_the_start_what_it_watches(
+        self,
+        runtime: FakeRuntime,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        assert run(["events", "--duration", "10ms"]) == 0
+        told = capsys.readouterr().err
+        assert told.startswith("igsdk: no process has a CUDA driver library yet")
+        libraries = [AttachedLibrary(path=f"/{name}/libcuda.so.1", sites=()) for name in "abcd"]
+        monkeypatch.setattr(FakeRun, "attached", libraries)
+        monkeypatch.setattr(FakeRun, "earlier", [(7, "python")])
+        note = "These processes had the driver mapped before: 7 (python)."
+        monkeypatch.setattr(FakeRun, "notes", lambda _: [note, "Another note."])
+        assert run(["events", "--duration", "10ms"]) == 0
+        lines = capsys.readouterr().err.splitlines()
+        assert lines[0].startswith("igsdk: watching 4 driver libraries (/a/libcuda.so.1, ")
+        assert lines[0].endswith(" and 1 more); ctrl-C ends it.")
+        assert "had the driver mapped: 7 (python)." in lines[1]
+        assert lines[2:] == ["igsdk: Another note."]
+
     def test_one_a_line(self, runtime: FakeRuntime, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(["events", "--duration", "100ms"]) == 0
         lines = capsys.readouterr().out.splitlines()
@@ -313,4 +334,4 @@ class TestEvents:
             process.stdout.readline()
             process.stdout.close()
             assert process.wait(10) == 0
-            assert process.stderr.read() == b""
+            assert process.stderr.read().count(b"\n") == 1  # what it watches

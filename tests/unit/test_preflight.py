@@ -113,7 +113,7 @@ def test_not_root(machine: Machine) -> None:
     machine.command("id", 'case "$1" in -u) echo 1000 ;; *) echo ada ;; esac')
     code, said = machine.check("machine")
     assert code == 24
-    assert "You are ada" in said
+    assert "as the user ada" in said
     assert "sudo make run" in said
 
 

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 # How long an idle stream may keep us from seeing ctrl-C or the command's end, in seconds.
 _IDLE = 0.1
 
+# How many libraries and processes are named at the start.
+_NAMED = 3
+# Of the note that the start has given already.
+_EARLIER = "had the driver mapped"
+
 
 @click.command(
     short_help="Print failed allocations, or all events, as they happen.",
@@ -47,12 +52,35 @@ def events(
     settings = {**run_settings(options), "events": "all" if everything else "failures"}
 
     def work(run: Run, signals: Signals) -> None:
+        _say_start(run)
         _stream(run, signals, duration, as_json)
         run.stop()
         _emit_rest(run, as_json)
         _say_losses(run)
 
     return trace(target, settings, work)
+
+
+def _say_start(run: Run) -> None:
+    """What the probes are on; with a command the terminal is the command's."""
+    if run.command is not None:
+        return
+    paths = [library.path for library in run.attached]
+    if paths:
+        more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+        libraries = "1 driver library" if len(paths) == 1 else f"{len(paths)} driver libraries"
+        watched = f"watching {libraries} ({', '.join(paths[:_NAMED])}{more})"
+    else:
+        watched = "no process has a CUDA driver library yet; watching for the first one"
+    output.say(f"{watched}; ctrl-C ends it.")
+    earlier = [f"{pid} ({name})" if name else str(pid) for pid, name in run.earlier]
+    if earlier:
+        more = f" and {len(earlier) - _NAMED} more" if len(earlier) > _NAMED else ""
+        names = ", ".join(earlier[:_NAMED])
+        output.say(
+            f"started after these processes had the driver mapped: {names}{more}. "
+            "What they allocated before is not seen."
+        )
 
 
 def _stream(run: Run, signals: Signals, duration: float | None, as_json: bool) -> None:
@@ -95,5 +123,7 @@ def _say_losses(run: Run) -> None:
     lost = {cause: count for cause, count in run.losses().items() if count}
     if lost:
         output.say("lost: " + ", ".join(f"{cause} {count}" for cause, count in lost.items()))
+    said = run.command is None and bool(run.earlier)
     for note in run.notes():
-        output.say(note)
+        if not (said and _EARLIER in note):
+            output.say(note)
