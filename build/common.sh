@@ -6,6 +6,9 @@ WORK=.work
 VENV="$WORK/venv"
 STAMPS="$WORK/stamps"
 
+# Where our own environment is active, the next one must not be made from it.
+PATH="${PATH//"$PWD/$VENV/bin:"/}"
+
 say() { printf '%s\n' "$*" >&2; }
 
 # stop CODE CAUSE REMEDY

@@ -56,3 +56,20 @@ def test_warnings_are_no_failure(
     monkeypatch.setattr(kernel, "require", lambda: None)
     assert run(["doctor"]) == 0
     assert capsys.readouterr().out.endswith("local: works here.\n")
+
+
+def test_on_a_terminal_paths_stay_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = "/usr/lib/a-very-long-folder/" + "x" * 60 + "/libcuda.so.1"
+    check = Check(
+        "libcuda", "warn", f"the driver library is {path} " + "word " * 20, "Do it. " * 20
+    )
+    monkeypatch.setattr(kernel, "checks", lambda: [check])
+    monkeypatch.setattr(kernel, "require", lambda: None)
+    monkeypatch.setattr("igsdk.cli.output.width", lambda fd=1: 60)
+    assert run(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(path in line for line in lines)
+    assert all(len(line) < 60 for line in lines if path not in line)
+    assert len(lines) > 6

@@ -65,6 +65,32 @@ def test_require_names_the_first_thing_missing(monkeypatch: pytest.MonkeyPatch) 
     assert "Darwin" in raised(monkeypatch).cause
 
 
+@pytest.mark.parametrize(
+    ("driver", "package", "remedy"),
+    [
+        (False, True, "nothing is missing"),
+        (True, False, "pip install nvidia-ml-py"),
+        (True, True, "nvidia-smi"),
+    ],
+)
+def test_the_remedy_for_nvml_depends_on_the_driver(
+    monkeypatch: pytest.MonkeyPatch, driver: bool, package: bool, remedy: str
+) -> None:
+    monkeypatch.setattr(nvml, "driver_version", lambda: None)
+    monkeypatch.setattr(kernel, "has_driver", lambda: driver)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: object() if package else None)
+    check = kernel.check_nvml()
+    assert check.state == "warn"
+    assert remedy in check.remedy
+
+
+def test_without_root_libcuda_is_not_the_whole_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert "only our own processes" in kernel.check_libcuda().detail
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert "only our own processes" not in kernel.check_libcuda().detail
+
+
 @pytest.mark.parametrize(("number", "remedy"), [(12, "--live-entries"), (22, "igsdk doctor")])
 def test_the_kernels_refusal_is_one_line(
     monkeypatch: pytest.MonkeyPatch, number: int, remedy: str

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 import click
@@ -46,10 +47,26 @@ def _code() -> int:
 
 
 def _lines(check: Check, width: int) -> list[str]:
-    lines = [f"{check.state:<4}  {check.name:<{width}}  {check.detail}"]
+    """One check; folded on a terminal only, and never inside a path."""
+    head = f"{check.state:<4}  {check.name:<{width}}  "
+    lines = _folded(check.detail, head, " " * len(head))
     if check.remedy:
-        lines.append(f"{'':<4}  {'':<{width}}  -> {check.remedy}")
+        lines += _folded(check.remedy, f"{'':<{len(head)}}-> ", " " * (len(head) + 3))
     return lines
+
+
+def _folded(text: str, first: str, others: str) -> list[str]:
+    columns = output.width()
+    if columns is None:
+        return [first + text]
+    return textwrap.wrap(
+        text,
+        max(columns - 1, len(others) + 20),
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _record(check: Check) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import importlib.util
 import os
 import platform
 import re
@@ -31,7 +32,7 @@ URETPROBE_PASSES = (6, 14)
 _URETPROBE_NUMBER = 335
 
 _CAPABILITIES = {"SYS_ADMIN": 21, "PERFMON": 38, "BPF": 39}
-_ROOT_REMEDY = "Run igsdk as root: sudo igsdk …"
+_ROOT_REMEDY = "Run igsdk as root, with sudo."
 _BPF_CALL = {"x86_64": 321, "aarch64": 280}
 _BPF_MAP_CREATE, _BPF_MAP_TYPE_RINGBUF = 0, 27
 _FAN_CLASS_CONTENT, _FAN_CLOEXEC = 4, 1
@@ -92,21 +93,22 @@ def check_kernel() -> Check:
         return Check(name, "fail", f"{release} is older than 6.1", "Update to Linux 6.1 or later.")
     if kernel_version() < QUICK_DETACH:
         remedy = "Update to Linux 6.6 or later, if that is in the way."
-        return Check(name, "warn", f"{release}: taking probes off takes seconds", remedy)
-    sessions = "session links" if kernel_version() >= SESSION_LINKS else "uprobe-multi links"
-    return Check(name, "ok", f"{release}, {platform.machine()}, {sessions}")
+        detail = f"Linux {release}: removing the probes takes 10 seconds or more, in the background"
+        return Check(name, "warn", detail, remedy)
+    return Check(name, "ok", f"Linux {release}, {platform.machine()}; probes go at once")
 
 
 def check_permission() -> Check:
     """CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN."""
     name, held = "permission", capabilities()
     if "SYS_ADMIN" in held:
-        return Check(name, "ok", "CAP_SYS_ADMIN is there")
+        return Check(name, "ok", "may trace (CAP_SYS_ADMIN)")
     missing = sorted({"BPF", "PERFMON"} - held)
     if missing:
         names = " and ".join(f"CAP_{capability}" for capability in missing)
-        return Check(name, "fail", f"{names} missing, user id {os.geteuid()}", _ROOT_REMEDY)
-    detail = "without CAP_SYS_ADMIN commands can't be held, nor deleted files opened"
+        detail = f"tracing takes root, and this is user id {os.geteuid()} without {names}"
+        return Check(name, "fail", detail, _ROOT_REMEDY)
+    detail = "without CAP_SYS_ADMIN no command can be started, nor a deleted driver file read"
     return Check(name, "warn", detail, _ROOT_REMEDY)
 
 
@@ -121,14 +123,14 @@ def check_btf() -> Check:
         return Check(name, "fail", f"{path}: {error.strerror}", remedy)
     if magic not in (b"\x9f\xeb", b"\xeb\x9f"):
         return Check(name, "fail", f"{path} has no BTF in it", "Use a distribution's kernel.")
-    return Check(name, "ok", str(path))
+    return Check(name, "ok", f"the kernel describes its types in {path}")
 
 
 def check_uprobes() -> Check:
     """Probes in user space."""
     path = Path("/sys/bus/event_source/devices/uprobe/type")
     if path.exists():
-        return Check("uprobes", "ok", f"event type {_read(path).strip()}")
+        return Check("uprobes", "ok", "the kernel can put probes on a library's functions")
     remedy = "Use a kernel that is built with CONFIG_UPROBE_EVENTS=y."
     return Check("uprobes", "fail", f"{path} does not exist", remedy)
 
@@ -148,7 +150,8 @@ def check_bpf() -> Check:
     error = ctypes.get_errno()
     if error in (errno.EPERM, errno.EACCES):
         detail = "the kernel refuses BPF to this process"
-        return Check(name, "fail", detail, f"{_ROOT_REMEDY}; in a container, allow bpf(2) to it.")
+        remedy = f"{_ROOT_REMEDY} In a container, allow bpf(2) to it."
+        return Check(name, "fail", detail, remedy)
     detail = f"no ring buffer: {os.strerror(error)}"
     return Check(name, "fail", detail, "Use a kernel with CONFIG_BPF_SYSCALL=y.")
 
@@ -157,7 +160,7 @@ def _check_lockdown(name: str) -> Check:
     if "[confidentiality]" in _read("/sys/kernel/security/lockdown"):
         remedy = "Boot without lockdown=confidentiality."
         return Check(name, "fail", "the kernel is locked down (confidentiality)", remedy)
-    return Check(name, "ok", "ring buffers can be made")
+    return Check(name, "ok", "the kernel lets this process load tracing programs")
 
 
 def check_extension() -> Check:
@@ -167,7 +170,8 @@ def check_extension() -> Check:
     except ImportError as error:
         remedy = "Install a wheel of igsdk for Linux, or clang and libbpf before building it."
         return Check("extension", "fail", f"igsdk._native: {error}", remedy)
-    return Check("extension", "ok", str(getattr(_native, "__file__", "built in")))
+    path = getattr(_native, "__file__", "built in")
+    return Check("extension", "ok", f"igsdk's native part is installed: {path}")
 
 
 def check_hold() -> Check:
@@ -176,18 +180,21 @@ def check_hold() -> Check:
     fd = libc.fanotify_init(_FAN_CLASS_CONTENT | _FAN_CLOEXEC, os.O_RDONLY)
     if fd >= 0:
         os.close(fd)
-        return Check("hold at start", "ok", "fanotify permission events")
-    detail = f"fanotify: {os.strerror(ctypes.get_errno())}"
-    remedy = "Run as root on a kernel with CONFIG_FANOTIFY_ACCESS_PERMISSIONS=y."
-    return Check("hold at start", "warn", f"{detail}; no command can be started", remedy)
+        detail = "a command that igsdk starts waits until its driver library has probes"
+        return Check("hold at start", "ok", detail)
+    error = ctypes.get_errno()
+    detail = f"`igsdk record -- CMD` does not work (fanotify: {os.strerror(error)})"
+    remedy = "Use a kernel that is built with CONFIG_FANOTIFY_ACCESS_PERMISSIONS=y."
+    remedy = _ROOT_REMEDY if error == errno.EPERM else remedy
+    return Check("hold at start", "warn", detail, remedy)
 
 
 def check_return_probes() -> Check:
     """Kernels on which a return probe kills a process that has a seccomp filter."""
     name = "return probes"
     if not return_probes_kill():
-        return Check(name, "ok", "they pass seccomp filters")
-    detail = f"{platform.release()}: they kill processes with a seccomp filter that refuses them"
+        return Check(name, "ok", "harmless to sandboxed programs (seccomp)")
+    detail = f"on Linux {platform.release()} they would kill sandboxed programs (seccomp)"
     if kernel_version() < SESSION_LINKS:
         return Check(name, "fail", detail, UPDATE_FOR_RETURNS)
     remedy = f"{UPDATE_FOR_RETURNS} Until then such processes are left alone, and counted."
@@ -219,10 +226,12 @@ def check_libcuda() -> Check:
 
     mapped = {mapping.path for _, mapping in find_mapped()}
     found = sorted(mapped | set(linked_libraries()))
+    limits = "" if os.geteuid() == 0 else "; without root, only our own processes were looked at"
     if found:
-        return Check("libcuda", "ok", ", ".join(found))
+        return Check("libcuda", "ok", f"the driver library is {', '.join(found)}{limits}")
+    detail = f"no driver library is installed here, and no process uses one{limits}"
     remedy = "Install the NVIDIA driver; containers bring their own and need nothing here."
-    return Check("libcuda", "warn", "not in the linker's cache, not mapped by anybody", remedy)
+    return Check("libcuda", "warn", detail, remedy)
 
 
 def linked_libraries(name: str = "libcuda.so") -> list[str]:
@@ -248,11 +257,25 @@ def check_nvml() -> Check:
     from . import nvml
 
     version, devices = nvml.driver_version(), nvml.devices()
-    if version is None or devices is None:
-        remedy = "Install the driver and `pip install nvidia-ml-py`, for names and UUIDs."
-        return Check("NVML", "warn", "no answer: devices are shown by number only", remedy)
-    names = ", ".join(f"{device.name} ({device.uuid})" for device in devices)
-    return Check("NVML", "ok", f"driver {version}: {names or 'no device'}")
+    if version is not None and devices is not None:
+        names = ", ".join(f"{device.name} ({device.uuid})" for device in devices)
+        return Check("NVML", "ok", f"driver {version}: {names or 'no device'}")
+    detail = "devices are shown by number only, without names and UUIDs"
+    return Check("NVML", "warn", detail, _nvml_remedy())
+
+
+def _nvml_remedy() -> str:
+    if not has_driver():
+        return "There is no NVIDIA driver here; without a GPU nothing is missing."
+    if importlib.util.find_spec("pynvml") is None:
+        return "Install nvidia-ml-py into igsdk's environment: pip install nvidia-ml-py."
+    return "The driver does not answer: look at nvidia-smi."
+
+
+def has_driver() -> bool:
+    """Whether this machine has an NVIDIA driver, its kernel module or its libraries."""
+    module = any(Path(path).exists() for path in ("/proc/driver/nvidia/version", "/dev/dxg"))
+    return module or bool(linked_libraries("libnvidia-ml.so"))
 
 
 def check_surroundings() -> Check:
@@ -292,11 +315,11 @@ def is_initial_pid_namespace() -> bool:
 def check_cgroups() -> Check:
     """Unified control groups, by which containers are named."""
     if Path("/sys/fs/cgroup/cgroup.controllers").exists():
-        return Check("cgroups", "ok", "version 2")
+        return Check("cgroups", "ok", "containers can be named (version 2)")
     if list(Path("/sys/fs/cgroup").glob("*/cgroup.controllers")):
-        return Check("cgroups", "ok", "version 2 beside version 1")
+        return Check("cgroups", "ok", "containers can be named (version 2 beside version 1)")
     remedy = "Boot with systemd.unified_cgroup_hierarchy=1."
-    return Check("cgroups", "warn", "no version 2: containers may go without names", remedy)
+    return Check("cgroups", "warn", "containers may go without names (no version 2)", remedy)
 
 
 def _read(path: str | Path) -> str:
