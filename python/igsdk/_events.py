@@ -170,7 +170,7 @@ class Event:
         bytes: what the call moved; for a failure what it asked for.
         result: the CUresult, ``result_name`` its name.
         in_use: bytes of the process at that moment, memory of devices only.
-        stack: who called; for a free the freeing code, None where none was taken.
+        stack: who called; for a free, who allocated. None where none was taken.
     """
 
     type: EventType
@@ -210,7 +210,8 @@ class Event:
             f"took {format_duration(self.latency_ns)}",
         ]
         if self.caller:
-            words.append(f"at {self.caller.name}")
+            freed = self.type in ("free", "implicit-free")
+            words.append(f"{'allocated at' if freed else 'at'} {self.caller.name}")
         return "  ".join(words)
 
 

@@ -71,8 +71,10 @@ def test_the_file_has_a_default(
         (["--by", "line", "--value", "peak", "--filter", "kind=pool"], r"1\.00 MiB +1\.00 MiB"),
         (["--by", "function"], r"73\.00 MiB +73\.00 MiB +100\.0 % +load"),
         (["--by", "stack", "--value", "peak"], r"1\. 128\.00 MiB"),
-        (["--by", "line", "--filter", "pid=1", "--filter", "kind=pool"], r"Nothing matches\."),
-        (["--by", "line", "--filter", "function=nothing*"], r"Nothing matches\."),
+        (["--by", "line", "--filter", "pid=1", "--filter", "kind=pool"], r"matches pid=1 and"),
+        (["--by", "line", "--filter", "function=nothing*"], r"^Nothing in this profile"),
+        (["--filter", "kind=vmm"], r"^Nothing in this profile matches kind=vmm\.$"),
+        (["--by", "line", "--value", "failed"], r"This profile has no memory refused\.$"),
     ],
 )
 def test_holders(
@@ -80,6 +82,15 @@ def test_holders(
 ) -> None:
     assert run(["report", str(profile), *arguments]) == 0
     assert re.search(first, capsys.readouterr().out, re.MULTILINE)
+
+
+def test_by_line_without_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = sample("device", 1, 7, 64 * MIB, 64 * MIB) | {"stack": (Frame("f"), Frame("g"))}
+    Profile.from_samples([row]).write(tmp_path / "x.json")
+    assert run(["report", str(tmp_path / "x.json"), "--by", "line"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("This profile has no lines: ")
+    assert re.search(r"64\.00 MiB +100\.0 % +f$", text, re.MULTILINE)
 
 
 def test_top_limits_the_rows(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:

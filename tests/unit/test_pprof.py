@@ -219,7 +219,10 @@ def test_other_tools_heap_profiles_are_read():
     stacks = {tuple(f.name for f in s["stack"]) for s in profile.samples()}
     assert stacks == {("inner", "main"), ("[no stack]",)}
     assert {s["host"] for s in profile.samples()} == {""}
-    assert profile.metadata.notes == ("Another tool wrote this profile. Left out: wall.",)
+    assert profile.metadata.notes == ("Left out of the other tool's profile: wall.",)
+    assert profile.metadata.foreign
+    assert set(profile.metadata.lacks) == {*Profile.values} - {"alloc_space", "alloc_objects"}
+    assert decode(encode(profile), "x") == profile
     assert decode(message.SerializeToString(), "raw").total("alloc_space") == 32
 
 

@@ -109,16 +109,60 @@ def test_where_nothing_was_traced_nothing_is_called_exact():
 
 def test_the_process_table():
     text = report_text(full_profile())
-    assert line_with(text, "failed calls") == (
-        "pid state in use peak allocated freed failed calls command"
-    )
-    assert line_with(text, "--lr 1") == (
-        "4321 live 7.00 GiB 8.00 GiB 9.00 GiB 2.00 GiB 2 python train.py --lr 1"
+    assert line_with(text, "freed") == "pid state in use peak allocated freed failed command"
+    assert line_with(text, "4321 ") == (
+        "4321 live 7.00 GiB 8.00 GiB 9.00 GiB 2.00 GiB 2 python train.py"
     )
     ended = report_text(full_profile(processes=(row(state="ended"),)))
     assert "held at exit" in ended
     mixed = report_text(full_profile(processes=(row(state="ended"), row())))
     assert "in use or held" in mixed
+
+
+def test_names_of_processes_are_not_squeezed_out():
+    rows = (row(state="ended"), replace(row(), process="python a_long_name.py"))
+    for width in (80, 100, 200):
+        text = report_text(full_profile(processes=rows), width=width)
+        table_of = text[text.index("Processes (") :].split("\n\n")[0]
+        assert table_of.splitlines()[2].endswith("  python train.py")
+        assert table_of.splitlines()[3].endswith("  python a_long_name.py")
+
+
+def test_where_memory_lies_is_said_where_kind_and_device_do_not():
+    assert "lies" not in report_text(full_profile())
+    moving = sample(A, kind="managed", host="managed", inuse_space=5)
+    assert "on either, it moves" in report_text(Profile.from_samples([moving]))
+
+
+def test_what_was_refused_is_not_called_held():
+    profile = Profile.from_samples([sample(A, C, failed_space=GIB, failed_objects=2)])
+    profile.default_value = "failed_space"
+    text = report_text(profile)
+    assert "Largest holders" not in text
+    assert "Asked for and refused: functions, memory of devices 1.00 GiB" in text
+    assert "1. 1.00 GiB, 100.0 %, in 2 calls" in text
+
+
+def test_frames_without_symbols_never_look_alike():
+    path = "/srv/" + "long/" * 30 + "libx.so.1"
+    one, two = (Frame(f"libx.so.1+{n:#x}", None, 0, n, path) for n in (0xB849, 0xB850))
+    text = report_text(
+        Profile.from_samples([sample(one, inuse_space=5), sample(two, inuse_space=4)]), width=80
+    )
+    for name in ("libx.so.1+0xb849  /srv/", "libx.so.1+0xb850  /srv/"):
+        assert text.count(name) == 2
+    assert "libx.so.1\n" not in text
+
+
+def test_stacks_that_read_alike_are_one():
+    def call(address: int) -> Frame:
+        return Frame("call", None, 0, address, "/srv/app")
+
+    rows = [sample(call(n), C, inuse_space=n, inuse_objects=1, process="p", pid=9) for n in (5, 7)]
+    text = report_text(Profile.from_samples(rows))
+    assert "  1. 12 B, 100.0 %, in 2 blocks: p (9)" in text
+    assert "  2. " not in text
+    assert len(report_record(Profile.from_samples(rows))["stacks"]) == 2
 
 
 def test_self_is_what_a_function_asked_the_driver_for():
@@ -202,9 +246,19 @@ def test_what_was_attached():
     library = AttachedLibrary("/l/libcuda.so.1", sites, ("cuNew",), late_ns=5_000_000)
     text = report_text(full_profile(attached=(library,)), width=200)
     assert (
-        "/l/libcuda.so.1: 3 of 4 symbols by uprobe-multi, 2 on the jump, 1 on the entry, "
-        "5 ms after it was mapped; it lacks cuNew"
+        "/l/libcuda.so.1: 3 of 4 functions watched, 2 on the cheap site behind the entry, "
+        "1 on the entry itself, 5 ms after it was mapped; it lacks cuNew"
     ) in text
+    quick = replace(library, sites=sites[::2], missing=(), late_ns=0)
+    text = report_text(full_profile(attached=(quick,)), width=200)
+    assert "/l/libcuda.so.1: 2 of 2 functions watched\n" in text
+
+
+def test_a_failure_names_its_device_as_the_tables_do():
+    uuid = "GPU-0a1b2c3d-1111-2222-3333-444455556666"
+    failure = {**event_record(OOM), "device_name": uuid}
+    text = report_text(full_profile(failures=(failure,)), width=200)
+    assert "of device memory on device GPU-0a1b2c3d by cuMemAlloc_v2" in text
 
 
 def test_with_nothing_in_use_the_peak_is_shown():
@@ -217,8 +271,29 @@ def test_with_nothing_in_use_the_peak_is_shown():
 
 def test_an_empty_profile_and_another_tools_have_a_report():
     assert "Losses: none" in report_text(Profile.merge())
-    foreign = Profile.from_samples([{"stack": (A,), "alloc_space": 5}])
-    assert "allocated over time" in report_text(foreign)
+    lacks = tuple(name for name in Profile.values if not name.startswith("alloc"))
+    rows = [{"stack": (A,), "alloc_space": 5, "alloc_objects": 2}]
+    text = report_text(Profile.from_samples(rows, Metadata(foreign=True, lacks=lacks)), width=200)
+    assert text.splitlines()[0] == (
+        "Written by another tool: its exactness is not known. Shown: alloc_space "
+        "(allocated over time), since the file has no inuse_space."
+    )
+    assert line_with(text, "?") == "? ? 5 B"
+    assert "0 B" not in text.split("Largest holders")[0]
+    for word in ("0 process", "Exact:", "Losses"):
+        assert word not in text
+    assert "  1. 5 B, 100.0 %, in 2 blocks\n" in text
+
+
+def test_counts_are_not_bytes():
+    text = report_text(
+        Profile.from_samples(
+            [{"stack": (A,), "alloc_objects": 2048}],
+            Metadata(foreign=True, lacks=tuple(n for n in Profile.values if n != "alloc_objects")),
+        )
+    )
+    assert "KiB" not in text
+    assert "2,048" in text
 
 
 @given(profiles, st.integers(1, 300))
@@ -251,6 +326,8 @@ def test_an_event_is_one_line():
     assert event_line(OOM, wall_ns=0).split()[0].endswith(":05.000000")
     freed = replace(OOM, type="free", address=0x7F00, result=0, stack=None)
     assert "0x7f00" in str(freed)
+    assert str(OOM).endswith("  at alloc")
+    assert str(replace(OOM, type="free", result=0)).endswith("  allocated at alloc")
 
 
 def test_an_event_is_a_json_object_with_stable_keys():

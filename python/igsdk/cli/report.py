@@ -24,6 +24,8 @@ _FILTERS = (
     *("process", "pid", "kind", "device", "host", "function"),
     *("node", "namespace", "pod", "container"),
 )
+#: filters that leave lines of the process table
+_OF_PROCESSES = ("process", "pid", "node", "namespace", "pod", "container")
 
 
 @click.command(short_help="Show who holds the memory in a profile.")
@@ -72,6 +74,8 @@ def report(
         profile.default_value = _VALUES[value]
     if as_json:
         output.put_json(_record(profile, by, count))
+    elif filters and _is_empty(profile, filters):
+        output.put(f"Nothing in this profile matches {' and '.join(filters)}.")
     elif by:
         output.put("\n".join(_table(profile, by, count)))
     else:
@@ -100,6 +104,13 @@ def _filtered(profile: Profile, filters: tuple[str, ...]) -> Profile:
     return profile
 
 
+def _is_empty(profile: Profile, filters: tuple[str, ...]) -> bool:
+    """Whether nothing is left to show; a process that holds nothing is something."""
+    about = profile.metadata
+    of_processes = all(text.split("=")[0] in _OF_PROCESSES for text in filters)
+    return not (len(profile) or about.failures or (of_processes and about.processes))
+
+
 def _pid(text: str) -> int:
     if not text.isdecimal():
         raise UsageError(f"{text!r} is no process id.", "Write a number: pid=4711.")
@@ -108,9 +119,8 @@ def _pid(text: str) -> int:
 
 def _table(profile: Profile, by: By, count: int) -> list[str]:
     """Only the holders, ranked as asked for."""
-    from igsdk._units import format_bytes
-    from igsdk.views.holders import function_lines, shown_value, stack_lines
-    from igsdk.views.text import fitted_width, table
+    from igsdk.views.holders import WORDS, function_lines, line_lines, shown_value, stack_lines
+    from igsdk.views.text import fitted_width
 
     width = fitted_width(output.width())
     if by == "stack":
@@ -118,14 +128,8 @@ def _table(profile: Profile, by: By, count: int) -> list[str]:
     elif by == "function":
         lines = function_lines(profile, count, width)
     else:
-        rows = profile.without_driver().top(count, shown_value(profile), by)
-        cells = [[format_bytes(row.self), format_bytes(row.total), _place(row)] for row in rows]
-        lines = table(["self", "total", "<line"], cells, width) if rows else []
-    return lines or ["Nothing matches."]
-
-
-def _place(row: TopRow) -> str:
-    return f"{row.name}  {row.frames[0].place}".rstrip()
+        lines = line_lines(profile, count, width)
+    return lines or [f"This profile has no memory {WORDS[shown_value(profile)]}."]
 
 
 def _record(profile: Profile, by: By | None, count: int) -> dict[str, Any]:

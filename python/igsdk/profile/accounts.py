@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from igsdk import _abi
-from igsdk._events import Frame, ProcessInfo, event_record, marker
+from igsdk._events import Event, Frame, ProcessInfo, event_record, marker
 from igsdk.ledger.columns import Column, Columns, length
 from igsdk.ledger.groups import Groups, group
 from igsdk.ledger.ledger import ACCOUNTS_FULL, NOT_ATTRIBUTED
@@ -113,7 +113,7 @@ def _who(info: ProcessInfo | None, process: int) -> dict[str, Any]:
 def _described(ledger: Ledger, metadata: Metadata) -> Metadata:
     rows = ledger.rows()
     used = {ledger.stack(stack) for stack in np.unique(rows["stack"]).tolist()}
-    failures = tuple(event_record(event) for event in ledger.failures)
+    failures = tuple(_failure(ledger, event) for event in ledger.failures)
     return replace(
         metadata,
         boots=tuple(np.unique(rows["boot"]).tolist()) or metadata.boots,
@@ -123,6 +123,13 @@ def _described(ledger: Ledger, metadata: Metadata) -> Metadata:
         failures=failures[-KEPT_FAILURES:],
         processes=tuple(_process_rows(ledger)),
     )
+
+
+def _failure(ledger: Ledger, event: Event) -> dict[str, Any]:
+    """The event with its device named as in the labels; empty where the device is unknown."""
+    known = event.device >= 0
+    name = ledger.device_name(event.boot, event.process.instance, event.device) if known else ""
+    return {**event_record(event), "device_name": name}
 
 
 def _process_rows(ledger: Ledger) -> list[ProcessRow]:

@@ -67,7 +67,9 @@ class Metadata:
         peak_ns: boot clock, the moment of the peak.
         stacks: how stacks were taken.
         losses: counts by cause; ``notes``: sentences for people.
-        failures: the latest failures as JSON objects (``igsdk events --json``).
+        failures: the latest failures as JSON objects (``igsdk events --json``), each with
+            ``device_name``, the device as labels have it.
+        foreign: another tool wrote the file. ``lacks``: the values that it does not have.
         driver: whether the numbers come from a real GPU.
     """
 
@@ -87,6 +89,8 @@ class Metadata:
     notes: tuple[str, ...] = ()
     failures: tuple[dict[str, Any], ...] = ()
     processes: tuple[ProcessRow, ...] = ()
+    foreign: bool = False
+    lacks: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The metadata as a JSON object; fields that say nothing are left out."""
@@ -105,7 +109,7 @@ class Metadata:
         known["processes"] = tuple(
             ProcessRow(**_known(ProcessRow, item)) for item in known.get("processes", ())
         )
-        for name in ("boots", "stacks", "notes", "failures"):
+        for name in ("boots", "stacks", "notes", "failures", "lacks"):
             known[name] = tuple(known.get(name, ()))
         return cls(**known)
 
@@ -151,6 +155,8 @@ def merged(parts: Iterable[Metadata]) -> Metadata:
         notes=_once(note for part in kept for note in part.notes),
         failures=_latest(failure for part in kept for failure in part.failures),
         processes=_once(row for part in kept for row in part.processes),
+        foreign=any(part.foreign for part in kept),
+        lacks=tuple(n for n in kept[0].lacks if all(n in part.lacks for part in kept)),
     )
 
 

@@ -191,9 +191,11 @@ class _Reader:
             return Metadata.from_json(restored(self._about, self._frames))
         types = [self._text(t.type) for t in self._message.sample_type]
         unknown = [name for name in types if name not in VALUES]
-        left_out = f" Left out: {', '.join(unknown)}." if unknown else ""
+        left_out = f"Left out of the other tool's profile: {', '.join(unknown)}."
         return Metadata(
             time_ns=self._message.time_nanos,
             duration_ns=self._message.duration_nanos,
-            notes=(f"Another tool wrote this profile.{left_out}",),
+            notes=(left_out,) if unknown else (),
+            foreign=True,
+            lacks=tuple(n for n, c in zip(VALUES, self._columns, strict=True) if c < 0),
         )

@@ -16,7 +16,7 @@ from igsdk.profile.driver import without_driver
 from igsdk.profile.metadata import Metadata, ProcessRow, merged, noted
 from igsdk.profile.names import ALLOCATED, DEFAULT_VALUE, HOSTS, LABELS, VALUES
 from igsdk.profile.stacks import Stacks
-from igsdk.profile.table import KEYS, Table, build, combine
+from igsdk.profile.table import KEYS, Table, build, combine, without_addresses
 from igsdk.profile.top import By, TopRow, top
 
 if TYPE_CHECKING:
@@ -152,6 +152,13 @@ class Profile:
         """
         return self._with(without_driver(self._table), self.metadata)
 
+    def without_addresses(self) -> Profile:
+        """The same with stacks that read alike as one: same functions, files and lines.
+
+        One function calls from several addresses, which people are not shown.
+        """
+        return self._with(without_addresses(self._table), self.metadata)
+
     def total(self, value: str | None = None, host: str | None = None) -> int:
         """A value added up over one host class, or over all that the processes allocated.
 
@@ -188,6 +195,10 @@ class Profile:
         _known_name(by, ("function", "line", "stack"))
         rows = np.flatnonzero(self._of_host(host))
         return top(self._table.taken(rows), self._column(value)[rows], n, by)
+
+    def frames(self) -> tuple[Frame, ...]:
+        """The different frames of all stacks."""
+        return self._table.frames
 
     def samples(self) -> Iterator[dict[str, Any]]:
         """Rows one by one: labels, values and ``stack`` (frames, leaf first)."""

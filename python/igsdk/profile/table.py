@@ -161,6 +161,22 @@ def combine(tables: Iterable[Table]) -> Table:
     ).grouped()
 
 
+def without_addresses(table: Table) -> Table:
+    """The table with stacks that read alike brought together.
+
+    A frame without a name keeps its address, which is what is shown of it.
+    """
+    frames, (numbers,) = _interned([tuple(_legible(frame) for frame in table.frames)])
+    stacks = table.stacks.renumbered(numbers)
+    same = unique(stacks)
+    stack = same.inverse[table.stack] if len(table) else table.stack
+    return replace(table, frames=frames, stacks=stacks.taken(same.first), stack=stack).grouped()
+
+
+def _legible(frame: Frame) -> Frame:
+    return replace(frame, address=0 if frame.function else frame.address, build_id=None)
+
+
 def _joined_labels(tables: list[Table], string_maps: list[Column]) -> Columns:
     pairs = list(zip(tables, string_maps, strict=True))
     labels = {

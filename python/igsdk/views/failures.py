@@ -9,7 +9,7 @@ from igsdk._events import frame_of
 from igsdk._results import OUT_OF_MEMORY, result_name
 from igsdk._units import format_bytes, plural
 from igsdk.profile.driver import is_driver
-from igsdk.views.text import sentence, shorten
+from igsdk.views.text import cut_place, frame_label, sentence, short_device
 
 if TYPE_CHECKING:
     from igsdk.profile import Profile
@@ -22,6 +22,7 @@ _UNTOLD: dict[str, Any] = {
     "api": "?",
     "kind": "?",
     "device": -1,
+    "device_name": "",
     "bytes": 0,
     "result": 0,
     "result_name": "",
@@ -60,11 +61,12 @@ def _lines(failure: dict[str, Any], count: int, width: int) -> list[str]:
     code = failure["result"]
     name = failure["result_name"] or result_name(code)
     times = f" {count} times" if count > 1 else ""
-    device = failure["device"]
+    device = failure["device_name"] or (failure["device"] if failure["device"] >= 0 else "")
     text = (
         f"{name} ({code}){times}: {failure['process']} (pid {failure['pid']}) asked for "
         f"{format_bytes(failure['bytes'])} of {failure['kind']} memory"
-        f"{f' on device {device}' if device >= 0 else ''} by {failure['api']}, "
+        f"{f' on device {short_device(str(device))}' if device != '' else ''} by "
+        f"{failure['api']}, "
         f"with {format_bytes(failure['in_use'])} in use at that moment"
     )
     return [*sentence(text, width), *_leaf(failure, width)]
@@ -75,6 +77,6 @@ def _leaf(failure: dict[str, Any], width: int) -> list[str]:
     frames = [frame_of(frame) for frame in failure["stack"]]
     calling = [frame for frame in frames if not is_driver(frame)] or frames
     return [
-        f"    {'at' if number == 0 else 'by'} {shorten(f'{frame.name}  {frame.place}', width - 7)}"
+        f"    {'at' if number == 0 else 'by'} {cut_place(frame_label(frame), width - 7)}"
         for number, frame in enumerate(calling[:3])
     ]

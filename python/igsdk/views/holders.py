@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from igsdk._units import format_bytes, plural
 from igsdk.profile.driver import is_driver
-from igsdk.views.text import sentence, shorten, table
+from igsdk.profile.names import VALUES
+from igsdk.views.text import cut_place, frame_label, sentence, shorten, table
 
 if TYPE_CHECKING:
     from igsdk._events import Frame
@@ -20,18 +21,31 @@ WORDS = {
     "alloc_space": "allocated over time",
     "peak_space": "in use at the peak",
     "failed_space": "refused",
+    "inuse_objects": "blocks in use",
+    "alloc_objects": "blocks allocated over time",
+    "peak_objects": "blocks in use at the peak",
+    "failed_objects": "refused calls",
 }
+#: (name, file) -> total and self, as they are shown
+Figures = dict[tuple[str, "str | None"], tuple[str, str]]
 _TITLES = {"own": "memory of devices", "pinned": "host memory", "managed": "managed memory"}
 
 
 def shown_value(profile: Profile) -> str:
     """The default value; where that is nothing at all, the peak, then what was allocated."""
-    wanted = profile.default_value
+    wanted, lacks = profile.default_value, profile.metadata.lacks
     if wanted == "inuse_space":
         for value in ("inuse_space", "peak_space", "alloc_space"):
             if any(profile.totals(value).values()) or profile.total(value):
                 return value
+    if wanted in lacks:
+        return next((value for value in VALUES if value not in lacks), wanted)
     return wanted
+
+
+def shown_amount(value: str, count: int) -> str:
+    """A value as people read it: bytes with a unit, blocks and calls as a number."""
+    return format_bytes(count) if value.endswith("space") else f"{count:,}"
 
 
 def function_lines(profile: Profile, top: int, width: int) -> list[str]:
@@ -44,39 +58,66 @@ def function_lines(profile: Profile, top: int, width: int) -> list[str]:
     whole = profile.total(value)
     headers = ["self", "total", "total %", "<function"]
     cells = [
-        [format_bytes(r.self), format_bytes(r.total), _percent(r.total, whole), _place(r)]
-        for r in rows
+        [
+            shown_amount(value, row.self),
+            shown_amount(value, row.total),
+            _percent(row.total, whole),
+            frame_label(row.frames[0], row.file or ""),
+        ]
+        for row in rows
     ]
-    title = f"Largest holders: functions, {_words(value)}, {_mixed(profile, value)}"
-    return [*sentence(title, width, ""), *table(headers, cells, width)]
+    title = f"{_title(value)}: functions, {_words(value, ', ')}{_mixed(profile, value)}"
+    return [*sentence(title, width, ""), *table(headers, cells, width, cut_place)]
+
+
+def line_lines(profile: Profile, top: int, width: int) -> list[str]:
+    """The lines of code that hold most; functions where the profile has no lines."""
+    value = shown_value(profile)
+    rows = profile.without_driver().top(top, value, "line")
+    if not rows:
+        return []
+    if not any(frame.line for frame in profile.frames()):
+        text = "This profile has no lines: its stacks tell functions only. By function:"
+        return [*sentence(text, width, ""), *function_lines(profile, top, width)]
+    cells = [
+        [shown_amount(value, row.self), shown_amount(value, row.total), frame_label(row.frames[0])]
+        for row in rows
+    ]
+    return table(["self", "total", "<line"], cells, width, cut_place)
 
 
 def stack_lines(profile: Profile, top: int, width: int, host: str | None = None) -> list[str]:
     """The largest stacks, each from its root down to its leaf, as in a flame graph.
 
+    Stacks of the same functions and lines at different addresses are one.
     ``host`` names one class of memory; without it all that the processes allocated.
     """
     value = shown_value(profile)
-    rows = profile.top(top, value, "stack", host)
+    printed = profile.without_addresses()
+    rows = printed.top(top, value, "stack", host)
     if not rows:
         return []
     whole = profile.total(value, host)
-    bare = profile.without_driver().top(10**9, value, host=host)
-    figures = {(row.name, row.frames[0].file): row for row in bare}
+    bare = printed.without_driver().top(10**9, value, host=host)
+    figures = {
+        (row.name, row.frames[0].file): (
+            shown_amount(value, row.total),
+            shown_amount(value, row.self),
+        )
+        for row in bare
+    }
     what = f"{host} memory, " if host else ""
-    lines = [f"Largest holders: stacks, {what}{_words(value)} (root first, leaf last)"]
+    lines = [f"{_title(value)}: stacks, {what}{_words(value, ' ')}(root first, leaf last)"]
     for number, row in enumerate(rows, 1):
         share = _percent(row.self, whole)
-        held = f"{format_bytes(row.self)}, {share}, {_blocks(profile, row, value)}"
+        held = f"{shown_amount(value, row.self)}, {share}{_blocks(printed, row, value)}"
         lines.append(shorten(f"  {number}. {held}", width))
         lines.append(f"    {'total':>10}  {'self':>10}")
         lines += _frame_lines(row.frames, figures, width)
     return lines
 
 
-def _frame_lines(
-    frames: tuple[Frame, ...], figures: dict[tuple[str, str | None], TopRow], width: int
-) -> list[str]:
+def _frame_lines(frames: tuple[Frame, ...], figures: Figures, width: int) -> list[str]:
     ordered = list(reversed(frames))
     hidden = max(0, len(ordered) - _ROOT_FRAMES - _LEAF_FRAMES)
     lines = []
@@ -88,42 +129,46 @@ def _frame_lines(
     return lines
 
 
-def _frame_line(frame: Frame, figures: dict[tuple[str, str | None], TopRow], width: int) -> str:
-    known = None if is_driver(frame) else figures.get((frame.name, frame.file))
-    total = format_bytes(known.total) if known else ""
-    own = format_bytes(known.self) if known else ""
-    text = f"{frame.name}  {frame.place}".rstrip()
-    return f"    {total:>10}  {own:>10}  {shorten(text, width - 28)}".rstrip()
+def _frame_line(frame: Frame, figures: Figures, width: int) -> str:
+    nothing = "", ""
+    known = nothing if is_driver(frame) else figures.get((frame.name, frame.file), nothing)
+    total, own = known
+    return f"    {total:>10}  {own:>10}  {cut_place(frame_label(frame), width - 28)}".rstrip()
 
 
 def _blocks(profile: Profile, row: TopRow, value: str) -> str:
-    """How many blocks a stack holds, and whose they are."""
+    """How many blocks a stack holds, and whose they are, as far as the profile says."""
     objects = value.replace("space", "objects")
     mine = [sample for sample in profile.of_stack(row.frames).samples() if sample[value]]
-    count = sum(sample[objects] for sample in mine)
-    names = sorted({(sample["process"] or "?", sample["pid"]) for sample in mine})
-    shown = [f"{name} ({pid})" if pid else name for name, pid in names[:3]]
+    names = sorted({(s["process"], s["pid"]) for s in mine if s["process"] or s["pid"]})
+    shown = [f"{name or '?'} ({pid})" if pid else name for name, pid in names[:3]]
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"in {plural(count, 'block')}: {', '.join(shown)}{more}"
+    whose = f": {', '.join(shown)}{more}" if shown else ""
+    if objects == value or objects in profile.metadata.lacks:
+        return whose
+    unit = "call" if value.startswith("failed") else "block"
+    return f", in {plural(sum(sample[objects] for sample in mine), unit)}{whose}"
 
 
 def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
-def _place(row: TopRow) -> str:
-    return f"{row.name}  {row.file}" if row.file else row.name
+def _title(value: str) -> str:
+    return "Asked for and refused" if value.startswith("failed") else "Largest holders"
 
 
-def _words(value: str) -> str:
-    return WORDS.get(value, value)
+def _words(value: str, end: str) -> str:
+    """What a value is, unless the title says it."""
+    return "" if value.startswith("failed") else f"{WORDS.get(value, value)}{end}"
 
 
 def _mixed(profile: Profile, value: str) -> str:
     """What the sum is made of."""
-    sums = {host: size for host, size in profile.totals(value).items() if host in _TITLES and size}
+    totals = profile.totals(value).items()
+    sums = {host: shown_amount(value, n) for host, n in totals if host in _TITLES and n}
+    whole = shown_amount(value, profile.total(value))
     if len(sums) <= 1:
         name = _TITLES[next(iter(sums))] if sums else "all memory"
-        return f"{name} {format_bytes(profile.total(value))}"
-    parts = [f"{_TITLES[host]} {format_bytes(size)}" for host, size in sums.items()]
-    return f"{format_bytes(profile.total(value))} = {' + '.join(parts)}"
+        return f"{name} {whole}"
+    return f"{whole} = {' + '.join(f'{_TITLES[host]} {n}' for host, n in sums.items())}"

@@ -3,23 +3,25 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from igsdk._events import frame_record
 from igsdk._units import format_bytes, format_duration, plural
-from igsdk.profile.names import HOSTS, VALUES
+from igsdk.profile.names import DEFAULT_VALUE, HOSTS, VALUES
 from igsdk.views.failures import failure_lines
-from igsdk.views.holders import function_lines, shown_value, stack_lines
+from igsdk.views.holders import WORDS, function_lines, shown_value, stack_lines
 from igsdk.views.losses import bytes_exact, exactness, loss_sentences, note_sentences
-from igsdk.views.text import cut_end, fitted_width, sentence, table
+from igsdk.views.text import cut_end, fitted_width, sentence, short_device, table
 
 if TYPE_CHECKING:
+    from igsdk._events import AttachedLibrary
     from igsdk.profile import Metadata, ProcessRow, Profile
 
+_LIES = {"own": "on the device", "pinned": "on the host", "managed": "on either, it moves"}
+#: so much of a process's name is always shown
+_COMMAND_ROOM = 24
 _APART = ("registered", "imported")
-_UUID = re.compile(r"\b((?:GPU|MIG)-[0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 
 def report_text(profile: Profile, top: int = 10, width: int | None = None) -> str:
@@ -44,16 +46,32 @@ def report_text(profile: Profile, top: int = 10, width: int | None = None) -> st
         _note_lines(profile, columns),
         _attached_lines(metadata, columns),
     ]
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+    blocks = ("\n".join(line.rstrip() for line in lines) for lines in sections if lines)
+    return "\n\n".join(blocks) + "\n"
 
 
 def _headline(profile: Profile, width: int) -> list[str]:
     metadata = profile.metadata
+    if metadata.foreign:
+        return _foreign_lines(profile, width)
     lines = sentence(f"Traced: {_traced(metadata)}.", width, "")
     if _nothing_traced(profile):
         why = " ".join(metadata.notes) or "no process called the CUDA driver."
         return lines + sentence(f"Nothing was traced: {why}", width, "")
     return lines + sentence(f"Exact: {exactness(metadata)}.", width, "")
+
+
+def _foreign_lines(profile: Profile, width: int) -> list[str]:
+    """Of another tool's profile: what is shown of it, and why."""
+    wanted, value = profile.default_value, shown_value(profile)
+    if value == wanted:
+        why = "the default" if wanted == DEFAULT_VALUE else "the file's default or asked for"
+    elif wanted in profile.metadata.lacks:
+        why = f"since the file has no {wanted}"
+    else:
+        why = f"since {wanted} is zero throughout"
+    known = f"Written by another tool: its exactness is not known. Shown: {value} "
+    return sentence(f"{known}({WORDS[value]}), {why}.", width, "")
 
 
 def _traced(metadata: Metadata) -> str:
@@ -83,9 +101,20 @@ def _process_lines(metadata: Metadata, width: int) -> list[str]:
     states = {row.state for row in metadata.processes}
     held = {"live": "in use", "ended": "held at exit"}
     header = held[states.pop()] if len(states) == 1 else "in use or held"
-    headers = ["pid", "<state", header, "peak", "allocated", "freed", "failed calls", "<command"]
-    lines = table(headers, map(_process_cells, metadata.processes), width, cut_end)
-    return ["Processes (memory of devices)", *lines]
+    headers = ["pid", "<state", header, "peak", "allocated", "freed", "failed", "<command"]
+    cells = [headers, *(_process_cells(row) for row in metadata.processes)]
+    for dispensable in ("freed", "allocated"):
+        if _fits(cells, width):
+            break
+        place = cells[0].index(dispensable)
+        cells = [[*row[:place], *row[place + 1 :]] for row in cells]
+    return ["Processes (memory of devices)", *table(cells[0], cells[1:], width, cut_end)]
+
+
+def _fits(cells: list[list[str]], width: int) -> bool:
+    """Whether the last column has room enough to tell its rows apart."""
+    *others, last = (max(map(len, column)) for column in zip(*cells, strict=True))
+    return sum(size + 2 for size in others) + 2 + min(last, _COMMAND_ROOM) <= width
 
 
 def _process_cells(row: ProcessRow) -> list[str]:
@@ -95,7 +124,7 @@ def _process_cells(row: ProcessRow) -> list[str]:
         row.state,
         *map(format_bytes, figures),
         str(row.failed_calls()),
-        row.command or row.process,
+        row.process or row.command,
     ]
 
 
@@ -103,27 +132,26 @@ def _kind_lines(profile: Profile, width: int) -> list[str]:
     rows = _by_kind(profile, [host for host in (*HOSTS, "") if host not in _APART])
     if not rows:
         return []
-    headers = ["<kind", "<device", "in use", "blocks", "at peak", "allocated", "failed", "<where"]
-    where = {"own": "device", "pinned": "host", "managed": "moves between them"}
-    cells = [[*_kind_cells(row), where.get(row["host"], "")] for row in rows]
+    headers = ["<kind", "<device", "in use", "blocks", "at peak", "allocated", "failed"]
+    cells = [_kind_cells(row, profile.metadata.lacks) for row in rows]
+    if any(row["host"] == "managed" for row in rows):
+        # Elsewhere the kind and the device say it.
+        headers.append("<lies")
+        cells = [[*cell, _LIES.get(row["host"], "")] for cell, row in zip(cells, rows, strict=True)]
     return ["By kind and device", *table(headers, cells, width)]
 
 
-def _kind_cells(row: dict[str, Any]) -> list[str]:
+def _kind_cells(row: dict[str, Any], lacks: tuple[str, ...]) -> list[str]:
+    figures = {name: f"{row[name]:,}" for name in ("inuse_objects", "failed_objects")}
+    figures |= {
+        name: format_bytes(row[name]) for name in ("inuse_space", "peak_space", "alloc_space")
+    }
+    names = ("inuse_space", "inuse_objects", "peak_space", "alloc_space", "failed_objects")
     return [
         row["kind"] or "?",
-        _short_device(row["device"]) or "?",
-        format_bytes(row["inuse_space"]),
-        f"{row['inuse_objects']:,}",
-        format_bytes(row["peak_space"]),
-        format_bytes(row["alloc_space"]),
-        f"{row['failed_objects']:,}",
+        short_device(row["device"]) or "?",
+        *("" if name in lacks else figures[name] for name in names),
     ]
-
-
-def _short_device(name: str) -> str:
-    """The beginning of a UUID tells devices of one report apart; --json has it whole."""
-    return _UUID.sub(r"\1", name)
 
 
 def _apart_lines(profile: Profile, width: int) -> list[str]:
@@ -135,7 +163,8 @@ def _apart_lines(profile: Profile, width: int) -> list[str]:
         "registered": "host memory that existed before",
         "imported": "another process's memory",
     }
-    cells = [[*_kind_cells(row), what[row["host"]]] for row in rows]
+    lacks = profile.metadata.lacks
+    cells = [[*_kind_cells(row, lacks), what[row["host"]]] for row in rows]
     title = "Not allocated by these processes, and in no sum of this report"
     return [title, *table(headers, cells, width)]
 
@@ -149,6 +178,8 @@ def _by_kind(profile: Profile, hosts: list[str]) -> list[dict[str, Any]]:
 
 def _loss_lines(metadata: Metadata, width: int) -> list[str]:
     sentences = loss_sentences(metadata)
+    if not sentences and metadata.foreign:
+        return []
     if not sentences:
         return ["Losses: none"]
     return ["Losses", *(line for text in sentences for line in sentence(text, width))]
@@ -162,24 +193,30 @@ def _note_lines(profile: Profile, width: int) -> list[str]:
 
 
 def _attached_lines(metadata: Metadata, width: int) -> list[str]:
-    lines: list[str] = []
-    for library in metadata.attached:
-        jumps = sum(site.on == "jump" for site in library.sites)
-        count, known = len(library.sites), len(library.sites) + len(library.missing)
-        text = f"{library.path}: {count} of {known} symbols by {library.how}, "
-        text += f"{jumps} on the jump, {count - jumps} on the entry"
-        if library.late_ns:
-            text += f", {format_duration(library.late_ns)} after it was mapped"
-        if library.missing:
-            text += f"; it lacks {', '.join(library.missing)}"
-        lines += sentence(text, width)
+    lines = [
+        line for library in metadata.attached for line in sentence(_attached_text(library), width)
+    ]
     return ["Attached", *lines] if lines else []
+
+
+def _attached_text(library: AttachedLibrary) -> str:
+    jumps = sum(site.on == "jump" for site in library.sites)
+    count, known = len(library.sites), len(library.sites) + len(library.missing)
+    text = f"{library.path}: {count} of {known} functions watched"
+    if jumps < count:
+        text += f", {jumps} on the cheap site behind the entry, {count - jumps} on the entry itself"
+    if library.late_ns:
+        text += f", {format_duration(library.late_ns)} after it was mapped"
+    if library.missing:
+        text += f"; it lacks {', '.join(library.missing)}"
+    return text
 
 
 def report_record(profile: Profile, top: int = 10) -> dict[str, Any]:
     """The same as a JSON object: exact integers, stable keys.
 
     ``totals`` are by value and host class; ``functions`` and ``stacks`` by ``value``.
+    ``bytes_exact`` is null where another tool wrote the profile.
     """
     value = shown_value(profile)
     bare = profile.without_driver()
@@ -187,7 +224,7 @@ def report_record(profile: Profile, top: int = 10) -> dict[str, Any]:
     return {
         "metadata": metadata.to_json(),
         "value": value,
-        "bytes_exact": bytes_exact(metadata),
+        "bytes_exact": None if metadata.foreign else bytes_exact(metadata),
         "totals": {name: profile.totals(name) for name in VALUES},
         "kinds": [_without_stack(row) for row in profile.group(["kind", "device"]).samples()],
         "functions": [

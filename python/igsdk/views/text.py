@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from igsdk._events import Frame
+
 NARROWEST, WIDEST = 80, 200
+#: a place that is cut to fewer characters tells nothing
+_SHORTEST_PLACE = 8
+_UUID = re.compile(r"\b((?:GPU|MIG)-[0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -31,6 +36,32 @@ def shorten(text: str, room: int) -> str:
         return clean
     head = max(0, (room - 1) // 3)
     return f"{clean[:head]}…{clean[len(clean) - (room - 1 - head) :]}" if room > 1 else clean[:room]
+
+
+def short_device(name: str) -> str:
+    """The beginning of a UUID tells devices of one report apart; --json has it whole."""
+    return _UUID.sub(r"\1", name)
+
+
+def frame_label(frame: Frame, place: str | None = None) -> str:
+    """``name  place``, to be cut by :func:`cut_place`; ``place`` instead of the frame's own.
+
+    A frame without a symbol is called ``file+offset``: its place is then the folder only.
+    """
+    where = frame.place if place is None else place
+    folder, _, file = where.rpartition("/")
+    if frame.mapping and file and frame.name.startswith(f"{file}+0x"):
+        where = folder
+    return f"{frame.name}  {where}".rstrip()
+
+
+def cut_place(label: str, room: int) -> str:
+    """Cut ``name  place`` so that the name stays whole: two names shall never look alike."""
+    name, gap, place = plain(label).partition("  ")
+    left = room - len(name) - len(gap)
+    if left >= len(place):
+        return f"{name}{gap}{place}"
+    return shorten(name, room) if left < _SHORTEST_PLACE else f"{name}{gap}{shorten(place, left)}"
 
 
 def cut_end(text: str, room: int) -> str:
