@@ -134,6 +134,14 @@ def test_where_memory_lies_is_said_where_kind_and_device_do_not():
     assert "on either, it moves" in report_text(Profile.from_samples([moving]))
 
 
+def test_a_figure_stands_right_in_the_last_column_too():
+    assert table(["<a", "failed"], [["x", "10"], ["y", "7"]], 80) == [
+        "  a  failed",
+        "  x      10",
+        "  y       7",
+    ]
+
+
 def test_what_was_refused_is_not_called_held():
     profile = Profile.from_samples([sample(A, C, failed_space=GIB, failed_objects=2)])
     profile.default_value = "failed_space"
@@ -278,7 +286,8 @@ def test_an_empty_profile_and_another_tools_have_a_report():
         "Written by another tool: its exactness is not known. Shown: alloc_space "
         "(allocated over time), since the file has no inuse_space."
     )
-    assert line_with(text, "?") == "? ? 5 B"
+    assert "All memory\n  in use  blocks  at peak  allocated  failed\n" in text
+    assert text.split("\n\n")[1].splitlines()[2].split() == ["5", "B"]
     assert "0 B" not in text.split("Largest holders")[0]
     for word in ("0 process", "Exact:", "Losses"):
         assert word not in text

@@ -138,6 +138,8 @@ def _kind_lines(profile: Profile, width: int) -> list[str]:
         # Elsewhere the kind and the device say it.
         headers.append("<lies")
         cells = [[*cell, _LIES.get(row["host"], "")] for cell, row in zip(cells, rows, strict=True)]
+    if profile.metadata.foreign and not any(row["kind"] or row["device"] for row in rows):
+        return ["All memory", *table(headers[2:], [cell[2:] for cell in cells], width)]
     return ["By kind and device", *table(headers, cells, width)]
 
 

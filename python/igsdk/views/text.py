@@ -76,10 +76,10 @@ def table(
     width: int,
     cut: Callable[[str, int], str] = shorten,
 ) -> list[str]:
-    """Lines of a table: all columns right-aligned but the last, which is cut to fit.
+    """Lines of a table: a column whose header begins with ``<`` is left-aligned, others right.
 
-    A column whose header begins with ``<`` is left-aligned. ``cut`` cuts the last
-    column, in the middle unless another function is given.
+    The last column is cut to fit if it is a left-aligned one: by ``cut``, in the middle
+    unless another function is given.
     """
     cells = [[plain(cell) for cell in row] for row in rows]
     titles = [header.lstrip("<") for header in headers]
@@ -93,7 +93,8 @@ def table(
             for cell, size, is_left in zip(row[:-1], sizes, left, strict=False)
         ]
         # Figures without end may fill the line alone.
-        return cut_end(("  " + "  ".join([*parts, cut(row[-1], room)])).rstrip(), width)
+        last = cut(row[-1], room) if left[-1] else row[-1].rjust(sizes[-1])
+        return cut_end(("  " + "  ".join([*parts, last])).rstrip(), width)
 
     return [line(titles), *(line(row) for row in cells)]
 
