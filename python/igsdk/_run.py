@@ -367,6 +367,7 @@ def _attach_notes(session: Session) -> list[str]:
         notes.append("No process opened a CUDA driver library (libcuda.so) during this run.")
     elif not len(session.reading().snapshot.processes):
         notes.append("None of the chosen processes called the CUDA driver during this run.")
+    notes += session.unheld()
     earlier = sorted(session.selected_earlier())
     if earlier:
         names = ", ".join(f"{pid} ({name})" if name else str(pid) for pid, name in earlier[:10])

@@ -95,7 +95,11 @@ class Tracer {
         program_.reset();
     }
 
+    // Adds to what is said of a process; a fork or an earlier call may have said something.
     void set_pid(uint32_t pid, uint32_t flags) {
+        uint32_t before = 0;
+        if (bpf_map_lookup_elem(open_program().map_fd("pids"), &pid, &before) == 0)
+            flags |= before;
         if (bpf_map_update_elem(open_program().map_fd("pids"), &pid, &flags, BPF_ANY))
             throw ProgramError("noting a process", errno);
     }

@@ -149,8 +149,8 @@ class Libraries:
 
     def admit_seen(self, seen: Seen) -> Library | None:
         """Attaches to a mapping that the watch has reported."""
-        if seen.pid == os.getpid():
-            return None  # our own look at a file's real inode
+        if seen.pid == os.getpid() and seen.end - seen.start <= mmap.PAGESIZE:
+            return None  # our own look at a file's real inode; a notebook maps a library whole
         device = os.makedev(seen.major, seen.minor)
         mapping = Mapping(seen.start, seen.end, seen.offset, device, seen.inode, seen.path)
         return self.admit_mapping(seen.pid, mapping, seen.time_ns)
@@ -304,9 +304,8 @@ class _mapped_page:  # noqa: N801
 def find_mapped(prefix: str = PREFIX) -> Iterator[tuple[int, Mapping]]:
     """Each (pid, code mapping) of a file whose name starts with `prefix`."""
     wanted = os.fsencode(prefix)
-    own = os.getpid()
     for entry in os.scandir("/proc"):
-        if not entry.name.isdecimal() or int(entry.name) == own:
+        if not entry.name.isdecimal():
             continue
         try:
             if wanted not in Path(entry.path, "maps").read_bytes():

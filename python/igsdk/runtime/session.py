@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from .snapshot import Rows, Snapshot
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+# File systems whose opens can't be held and that may well have libraries.
+_REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse", "virtiofs", "ceph", "lustre"})
 _KEPT_FAILURES = 100
 _MAX_WAITING = 1 << 20  # events that nobody has asked for yet, 56 bytes each
 _TICK = 0.2  # seconds between looks at what no descriptor tells
@@ -225,6 +227,11 @@ class Session:
             self.command.go()
 
     def _choose_processes(self) -> None:
+        if (self.selection.argv or self.selection.pids) and not kernel.is_initial_pid_namespace():
+            raise KernelUnsupported(
+                "Process ids mean something else here than to the kernel: this is a PID namespace.",
+                "Run igsdk on the machine itself, or in a container with the host's (--pid=host).",
+            )
         for pid in self.selection.pids:
             self.tracer.set_pid(pid, _abi.PID_TRACKED)
         if self.selection.mount_ns is not None:
@@ -245,8 +252,7 @@ class Session:
     def _note_earlier(self) -> None:
         """Tells the program who used CUDA before it could look."""
         for pid in {pid for pid, _ in find_mapped()}:
-            tracked = _abi.PID_TRACKED if pid in self.selection.pids else 0
-            self.tracer.set_pid(pid, tracked | _abi.PID_LATE)
+            self.tracer.set_pid(pid, _abi.PID_LATE)
 
     def _real_files(self, pid: int) -> Sequence[tuple[int, int, int, int]]:
         """Asks the kernel for the files below any overlay; device numbers as stat has them."""
@@ -291,7 +297,9 @@ class Session:
         if self._gate:
             self._gate.serve()
         for seen in self._watch.take_libraries():
-            self.libraries.admit_seen(seen)
+            library = self.libraries.admit_seen(seen)
+            if library and seen.pid in library.earlier:
+                self.tracer.set_pid(seen.pid, _abi.PID_LATE)
         self._take()
         if self._attic.due():
             with self._condition:
@@ -373,9 +381,30 @@ class Session:
         pids = self.chosen_pids()
         return self.libraries.refused if pids is None else self.libraries.refused_to(pids)
 
+    def unheld(self) -> list[str]:
+        """What could not be attached in time, in sentences."""
+        sentences = []
+        if self.libraries.unreadable:
+            sentences.append(
+                f"{self.libraries.unreadable} processes had ended before the driver library that "
+                "they had mapped could be opened: if nobody else uses it, they are not in here."
+            )
+        remote = {kind for _, kind in (self._gate.unmarked if self._gate else ())} & _REMOTE
+        if remote:
+            sentences.append(
+                f"Files on {', '.join(sorted(remote))} can't be held: what the command allocated "
+                "from a driver library there before its probes were on is not in here."
+            )
+        return sentences
+
     def selected_earlier(self) -> list[tuple[int, str]]:
-        """(pid, name) of the processes of this run that had a libcuda before its probes."""
+        """(pid, name) of the processes of this run that may hold memory from before it.
+
+        They had a libcuda before its probes and did not call it since: who did stands in
+        the process table.
+        """
         known = {pid for library in self.libraries.attached for pid in library.earlier}
+        known -= set(self.reading().snapshot.processes["pid"].tolist())
         if self.selection.argv:
             return []
         names = {pid: read_comm(pid) for pid in known}
