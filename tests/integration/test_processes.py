@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -321,3 +322,10 @@ def test_a_command_sees_only_itself(driver: Driver, tmp_path: Path) -> None:
             (figures,) = balanced(run, all_books(folder))
             assert device_sums(figures) == (size * M, 0, size * M)
             assert len(run.processes()) == 1
+
+
+def test_a_process_can_record_itself(driver: Driver) -> None:
+    """Recorder and client in one process, as in a notebook."""
+    words = [sys.executable, "-m", "tests.support.own_process", str(driver.libcuda)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    assert done.stdout == f"{M} 1 []\n", done.stderr
