@@ -200,7 +200,7 @@ class TestOnATerminal:
                     shown.read_until("ctrl-C ends it")
                     shown.read_until(r"in use, \d+ process")
                     shown.press(CTRL_C)
-                    shown.read_until("the profile is in igsdk.pb.gz")
+                    shown.read_until("nothing was traced; the profile in igsdk.pb.gz is empty")
                     assert shown.wait() == 0
                 assert process.poll() is None
             finally:

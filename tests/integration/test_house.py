@@ -16,11 +16,15 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def said() -> list[str]:
-    """What `build/run.sh` prints where no network is, on the simulated driver."""
+    """What `build/run.sh` prints where no network is, on the simulated driver.
+
+    From a shell in which the environment is active, which must not be made anew from itself.
+    """
+    path = f"{ROOT}/.work/venv/bin:{os.environ['PATH']}"
     done = subprocess.run(
         ["unshare", "-n", "build/run.sh"],
         cwd=ROOT,
-        env={**os.environ, "IGSDK_DRIVER": "simulated"},
+        env={**os.environ, "IGSDK_DRIVER": "simulated", "PATH": path},
         capture_output=True,
         text=True,
         timeout=120,
@@ -46,12 +50,23 @@ def test_held_freed_peak_and_one_failure_are_shown(said: list[str]) -> None:
 
 def test_it_ends_with_what_to_do_next(said: list[str]) -> None:
     end = "\n".join(said[said.index("== Next") :])
-    assert "igsdk record -- python your_program.py" in end
     assert "go tool pprof" in end
     assert "igsdk doctor" in end
     profiles = [word for word in end.split() if word.endswith(".pb.gz")]
     assert len(profiles) == 2
     assert all(Path(path).stat().st_size > 100 for path in profiles)
+
+
+def test_the_command_for_a_program_of_ones_own_works(said: list[str], tmp_path: Path) -> None:
+    (line,) = [line for line in said if line.startswith("Your own program: ")]
+    command = line.partition(":")[2].removeprefix(" sudo")
+    shutil.copy(ROOT / "examples/hold_and_fail.py", tmp_path / "your_program.py")
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("holds 4 layers")
+    assert (tmp_path / "igsdk.pb.gz").stat().st_size > 100
 
 
 def test_clean_leaves_what_git_knows(tmp_path: Path) -> None:
