@@ -97,6 +97,18 @@ def test_a_full_table_of_live_allocations_explains_the_frees_that_match_nothing(
     assert "those allocations were made before the probes were there" in alone
 
 
+def test_what_ran_before_us_is_said_once():
+    early = row(before_us=True, unknown_frees=3)
+    text = " ".join(
+        report_text(full_profile(processes=(early,), losses={"unknown_free": 3})).split()
+    )
+    assert "what it allocated earlier is missing, as 3 frees of it showed" in text
+    assert "unknown_free" not in text
+    assert "unknown_free: 4" in report_text(
+        full_profile(processes=(early,), losses={"unknown_free": 4})
+    )
+
+
 def test_where_nothing_was_traced_nothing_is_called_exact():
     why = "None of the chosen processes called the CUDA driver during this run."
     metadata = Metadata(command="./a", peak="exact", notes=(why,))

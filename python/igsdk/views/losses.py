@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from igsdk._units import format_bytes, format_duration
+from igsdk._units import format_bytes, format_duration, plural
 
 if TYPE_CHECKING:
     from igsdk.profile import Metadata, ProcessRow
@@ -177,12 +177,20 @@ _UNKNOWN_FREE_WHEN_FULL = (
 
 def loss_sentences(metadata: Metadata) -> list[str]:
     """One sentence of cause and effect and one of remedy, per loss and per late process."""
-    sentences = [
-        _sentence(cause, metadata.losses) for cause in sorted(metadata.losses) if _lost(cause)
-    ]
+    causes = [cause for cause in sorted(metadata.losses) if _lost(cause)]
+    if _frees_told(metadata):
+        causes.remove("unknown_free")
+    sentences = [_sentence(cause, metadata.losses) for cause in causes]
     for row in metadata.processes:
         sentences += _late(row)
     return sentences
+
+
+def _frees_told(metadata: Metadata) -> bool:
+    """Whether the processes that ran before us explain all frees that match nothing."""
+    frees = sum(row.unknown_frees for row in metadata.processes if row.before_us or row.late_ns)
+    losses = metadata.losses
+    return 0 < losses.get("unknown_free", 0) <= frees and not losses.get("live_full")
 
 
 def note_sentences(metadata: Metadata) -> list[str]:
@@ -256,8 +264,8 @@ def _late(row: ProcessRow) -> list[str]:
         text = f"before: {who} used CUDA before the probes were there"
     else:
         return []
-    told = ""
+    told = f", as {plural(row.unknown_frees, 'free')} of it showed" if row.unknown_frees else ""
     if row.nvml_bytes is not None:
-        told = f"; the device itself says {format_bytes(row.nvml_bytes)} for it"
+        told += f"; the device itself says {format_bytes(row.nvml_bytes)} for it"
     remedy = "Start it under `igsdk record -- CMD`."
     return [f"{text}: what it allocated earlier is missing{told}. {remedy}"]
