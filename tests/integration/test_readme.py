@@ -63,3 +63,22 @@ def test_a_program_of_ones_own_without_a_gpu(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("holds 4 layers")
     assert Profile.read(folder / "igsdk.pb.gz").total("inuse_space") == 68 * MIB
+
+
+def test_the_sample_report_is_a_real_one(folder: Path) -> None:
+    """Figures and headings; process ids, times, addresses and paths are each run's own."""
+    environment = simdriver.build().environment()
+    argv = [sys.executable, "-m", "igsdk.cli", "record", "--", sys.executable, "train.py"]
+    done = subprocess.run(
+        argv, cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+    )
+    (sample,) = re.findall(
+        r"^```\n(Traced: .*?)^```", (ROOT / "README.md").read_text(), re.M | re.S
+    )
+    assert skeleton(sample) == skeleton(done.stderr)
+
+
+def skeleton(report: str) -> list[str]:
+    """What two runs have in common: figures in bytes, headings and columns."""
+    heads = r"^(?:[A-Z][a-z ]+(?=:| \(|$)|  kind .*| +(?:pid|self|total)  .*)"
+    return re.findall(rf"[\d.]+ [KMG]iB|{heads}", report, re.M)
