@@ -161,6 +161,9 @@ def test_what_was_refused_is_not_called_held():
     assert "Largest holders" not in text
     assert "Asked for and refused: functions, memory of devices 1.00 GiB" in text
     assert "1. 1.00 GiB, 100.0 %, in 2 calls" in text
+    assert "Asked for and refused: stacks (root first, leaf last)" in text
+    nothing = Profile(full_profile()._table, default_value="failed_space")
+    assert "Largest holders: none, this profile has no memory refused" in report_text(nothing)
 
 
 def test_frames_without_symbols_never_look_alike():

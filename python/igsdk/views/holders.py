@@ -106,8 +106,10 @@ def stack_lines(profile: Profile, top: int, width: int, host: str | None = None)
         )
         for row in bare
     }
-    what = f"{host} memory, " if host else ""
-    lines = [f"{_title(value)}: stacks, {what}{_words(value, ' ')}(root first, leaf last)"]
+    told = [f"{host} memory"] if host else []
+    told += [words] if (words := _words(value, "")) else []
+    title = ", ".join([f"{_title(value)}: stacks", *told])
+    lines = [f"{title} (root first, leaf last)"]
     for number, row in enumerate(rows, 1):
         share = _percent(row.self, whole)
         held = f"{shown_amount(value, row.self)}, {share}{_blocks(printed, row, value)}"

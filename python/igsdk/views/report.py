@@ -38,7 +38,7 @@ def report_text(profile: Profile, top: int = 10, width: int | None = None) -> st
         _process_lines(metadata, columns),
         _kind_lines(profile, columns),
         _apart_lines(profile, columns),
-        function_lines(profile, top, columns),
+        function_lines(profile, top, columns) or _no_holder_lines(profile),
         stack_lines(profile, top, columns),
         *(stack_lines(profile, min(top, 3), columns, host) for host in _APART),
         failure_lines(profile, columns),
@@ -176,6 +176,12 @@ def _by_kind(profile: Profile, hosts: list[str]) -> list[dict[str, Any]]:
     return sorted(
         rows, key=lambda r: (-r["inuse_space"], -r["alloc_space"], r["kind"], r["device"])
     )
+
+
+def _no_holder_lines(profile: Profile) -> list[str]:
+    if _nothing_traced(profile):
+        return []
+    return [f"Largest holders: none, this profile has no memory {WORDS[shown_value(profile)]}"]
 
 
 def _loss_lines(metadata: Metadata, width: int) -> list[str]:
