@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which line of Python or C++ holds the memory of your GPU.
+"""Which code holds the memory of your GPU: functions now, lines of Python next.
 
 >>> import igsdk
 >>> with igsdk.connect("local:") as gpu:
-...     with gpu.profile_cuda_memory(command="python") as run:
-...         for event in run.events():
-...             print(event)
-...         profile = run.profile()
+...     with gpu.profile_cuda_memory(argv=["python", "train.py"]) as run:
+...         run.command.wait()
+>>> print(run.profile().top(10))
 
 Everything is imported at first use, so that importing the package costs next
 to nothing.
