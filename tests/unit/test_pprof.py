@@ -155,7 +155,10 @@ def oom(number: int, *stack: Frame) -> dict[str, Any]:
 def test_the_comment_is_short_and_nothing_is_lost():
     """pprof prints it above its tables."""
     deep = [LIBCUDA, *(Frame(f"function_{n}", "a.py", n) for n in range(40))]
-    sites = tuple(Site(f"cuMemAllocThing_v{n}", 0x3F0000 + n, "jump") for n in range(70))
+    sites = tuple(
+        Site(f"cuMemAllocThing_v{n}", 0x3F0000 + n, "entry" if n == 9 else "jump")
+        for n in range(70)
+    )
     library = AttachedLibrary("/usr/lib/libcuda.so.580.65", sites, ("cuNew",), "ab" * 20, "1:2")
     figures = dict.fromkeys(["in_use", "allocated", "freed", "failed_bytes", "failed_calls"], 9)
     row = ProcessRow("python train.py", 4321, 5, "python train.py", classes={"own": figures})

@@ -9,6 +9,7 @@ are numbers of the file's own locations.
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from igsdk._events import Frame, frame_of, frame_record
@@ -48,7 +49,7 @@ def restored(record: Record, frames: Mapping[int, Sequence[Frame]]) -> Record:
     whole = dict(record)
     if "attached" in whole:
         whole["attached"] = [
-            {**library, "sites": _sites(library.get("sites", {}))} for library in whole["attached"]
+            {**library, "sites": _sites(library.get("sites", []))} for library in whole["attached"]
         ]
     if "processes" in whole:
         whole["processes"] = [_whole_row(row) for row in _rows(whole["processes"])]
@@ -64,17 +65,17 @@ def _short_library(library: Record) -> Record:
     return {name: value for name, value in short.items() if value or name == "path"}
 
 
-def _joined(sites: Sequence[Record]) -> dict[str, str]:
-    """Where the probes sit -> ``symbol@offset`` (hexadecimal), in the order of the sites."""
-    groups: dict[str, list[str]] = {}
-    for site in sites:
-        groups.setdefault(site["on"], []).append(f"{site['symbol']}@{site['offset']:x}")
-    return {on: " ".join(names) for on, names in groups.items()}
+def _joined(sites: Sequence[Record]) -> list[list[str]]:
+    """Runs of sites: where their probes sit, then each ``symbol@offset`` (hexadecimal)."""
+    return [
+        [on, " ".join(f"{site['symbol']}@{site['offset']:x}" for site in run)]
+        for on, run in groupby(sites, key=lambda site: str(site["on"]))
+    ]
 
 
-def _sites(groups: Mapping[str, str]) -> list[Record]:
+def _sites(runs: Sequence[Sequence[str]]) -> list[Record]:
     sites = []
-    for on, names in groups.items():
+    for on, names in runs:
         for name in names.split(" "):
             symbol, _, offset = name.rpartition("@")
             sites.append({"symbol": symbol, "offset": int(offset, 16), "on": on})
