@@ -81,4 +81,5 @@ def test_the_sample_report_is_a_real_one(folder: Path) -> None:
 def skeleton(report: str) -> list[str]:
     """What two runs have in common: figures in bytes, headings and columns."""
     heads = r"^(?:[A-Z][a-z ]+(?=:| \(|$)|  kind .*| +(?:pid|self|total)  .*)"
-    return re.findall(rf"[\d.]+ [KMG]iB|{heads}", report, re.M)
+    found = re.findall(rf"[\d.]+ [KMG]iB|{heads}", report, re.M)
+    return [line.lstrip() for line in found]  # a column is as wide as its process ids
