@@ -12,6 +12,7 @@ import stat
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .._native import Mapping as Seen
 
 PREFIX = "libcuda.so"
+ANYBODY = 0  # stands among the users of a file that was named or held for this run
 # What our simulated driver exports and no real one does.
 _SIMULATION = "simcudaTeardown"
 # Of each library: how many of the processes that had it before its probes are named.
@@ -120,6 +122,7 @@ class Libraries:
         self._known: dict[_Key, Library] = {}
         self._refused: dict[_Key, tuple[LibraryUnusable, set[int]]] = {}
         self._keys: dict[tuple[int, int, int], _Key] = {}
+        self._seen: dict[tuple[int, int], _Key] = {}  # by what stat and mappings show
         self._lock = threading.RLock()
         self.unreadable = 0  # mappings whose process was gone before the file was open
 
@@ -160,19 +163,31 @@ class Libraries:
         try:
             fd = open_mapped(pid, mapping)
         except OSError:
-            self.unreadable += 1
-            return None
+            library = self._recall(pid, mapping)
+        else:
+            with self._lock:
+                where = (mapping.device, mapping.inode)
+                find_key = partial(self._mapped_key, pid, mapping, fd)
+                library = self._admit(fd, mapping.path, find_key, pid, where)
+        if library is not None:
+            self._note_earlier(library, pid, mapped_ns)
+        return library
+
+    def _recall(self, pid: int, mapping: Mapping) -> Library | None:
+        """The process is gone, and its file may be one that we know."""
         with self._lock:
-            library = self._admit(fd, mapping.path, lambda: self._mapped_key(pid, mapping, fd), pid)
-            if library is not None:
-                self._note_earlier(library, pid, mapped_ns)
-            return library
+            key = self._seen.get((mapping.device, mapping.inode))
+            if key is None:
+                self.unreadable += 1
+                return None
+            return self._note_user(key, pid)
 
     def admit_open(self, held: Held) -> Library | None:
         """Attaches to a file whose open is being held; None: unusable."""
         fd = os.dup(held.fileno())
         with self._lock:
-            return self._admit(fd, held.path, lambda: self._own_key(fd), held.pid)
+            where = (held.device, held.inode)
+            return self._admit(fd, held.path, partial(self._own_key, fd), ANYBODY, where)
 
     def admit_path(self, path: str) -> Library | None:
         """Attaches to a file that nobody may have opened yet.
@@ -187,7 +202,7 @@ class Libraries:
                 f"{path} can't be opened: {error.strerror}.", "Check the path."
             ) from error
         with self._lock:
-            return self._admit(fd, path, lambda: self._own_key(fd))
+            return self._admit(fd, path, partial(self._own_key, fd), ANYBODY)
 
     def close(self) -> None:
         """Closes the files; the probes are the caller's to take off. Results stay."""
@@ -198,41 +213,54 @@ class Libraries:
                 library.fd = -1
 
     def _admit(
-        self, fd: int, path: str, find_key: Callable[[], _Key], pid: int = 0
+        self,
+        fd: int,
+        path: str,
+        find_key: Callable[[], _Key],
+        pid: int,
+        where: tuple[int, int] | None = None,
     ) -> Library | None:
-        """Owns `fd` from here on."""
+        """Owns `fd` from here on; `where` is the device and inode that processes see."""
         key = find_key()
-        library = self._known.get(key)
-        if library is None and key not in self._refused:
-            library = self._try_attach(fd, path, key)
-        # neither known nor refused: the run ended meanwhile
-        _, users = self._refused.get(key, (None, library.users if library else set()))
-        if pid and len(users) < _MAX_EARLIER:
-            users.add(pid)
+        if key not in self._known and key not in self._refused:
+            self._try_attach(fd, path, key)
+        library = self._note_user(key, pid)
+        if len(self._seen) < _MAX_KEYS:
+            status = os.fstat(fd)
+            self._seen[status.st_dev, status.st_ino] = key
+            if where:
+                self._seen[where] = key
         if library is None or library.fd != fd:
             os.close(fd)
         return library
 
-    def _try_attach(self, fd: int, path: str, key: _Key) -> Library | None:
+    def _note_user(self, key: _Key, pid: int) -> Library | None:
+        library = self._known.get(key)
+        # neither known nor refused: the run ended meanwhile
+        _, users = self._refused.get(key, (None, library.users if library else set()))
+        if len(users) < _MAX_EARLIER:
+            users.add(pid)
+        return library
+
+    def _try_attach(self, fd: int, path: str, key: _Key) -> None:
         try:
             library = read_library(fd, path, key.device, key.inode)
             probes = [(site.call, site.offset) for site in library.sites]
             library.handle = self._attach(f"/proc/self/fd/{fd}", probes)
         except LibraryUnusable as error:
             self._refused[key] = error, set()
-            return None
+            return
         except OSError as error:
             if error.errno == errno.ECANCELED:  # the run ended meanwhile
-                return None
+                return
             refusal = LibraryUnusable(
                 f"The kernel refused the probes on {path}: {os.strerror(error.errno or 0)}.",
                 "Run `igsdk doctor`, which tells what this kernel allows.",
             )
             self._refused[key] = refusal, set()
-            return None
+            return
         library.attached_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         self._known[key] = library
-        return library
 
     def _note_earlier(self, library: Library, pid: int, mapped_ns: int | None) -> None:
         is_earlier = mapped_ns is None or mapped_ns < library.attached_ns

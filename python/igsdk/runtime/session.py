@@ -19,7 +19,7 @@ from .. import _abi
 from .._errors import ExtensionMissing, KernelUnsupported
 from . import kernel
 from .attic import Attic
-from .libraries import PREFIX, Libraries, find_mapped
+from .libraries import ANYBODY, PREFIX, Libraries, find_mapped
 from .mappings import Mappings
 from .processes import ProcessTable, read_comm
 from .stacks import StackResolver
@@ -368,7 +368,7 @@ class Session:
             return None
         traced = set(self.reading().snapshot.processes["pid"].tolist())
         started = {self.command.pid} if self.command else set()
-        return traced | started | set(self.selection.pids)
+        return traced | started | {*self.selection.pids, ANYBODY}
 
     def used_libraries(self) -> list[Library]:
         """The attached libraries that processes of this run have opened or mapped."""
