@@ -326,6 +326,7 @@ def test_a_command_sees_only_itself(driver: Driver, tmp_path: Path) -> None:
 
 def test_a_process_can_record_itself(driver: Driver) -> None:
     """Recorder and client in one process, as in a notebook."""
-    words = [sys.executable, "-m", "tests.support.own_process", str(driver.libcuda)]
+    script = Path(__file__).parent.parent / "support/own_process.py"
+    words = [sys.executable, str(script), str(driver.libcuda)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=30)
     assert done.stdout == f"{M} 1 []\n", done.stderr
