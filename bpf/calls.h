@@ -185,11 +185,11 @@ GLOBAL int finish_special(struct thread *thread, u32 result)
 	case IGSDK_CALL_MIPMAPPED_ARRAY_CREATE:
 		return array_created(thread, result, SPACE_MIPMAP);
 	case IGSDK_CALL_IPC_OPEN_MEM_HANDLE:
-		return ipc_opened(thread, result);
+		return shared_in(thread, result, thread->args[1]);
 	case IGSDK_CALL_IPC_CLOSE_MEM_HANDLE:
 		return shared_closed(thread, result);
 	case IGSDK_CALL_MEM_POOL_IMPORT_POINTER:
-		return pool_imported_pointer(thread, result);
+		return shared_in(thread, result, shared_hash(thread->args[2]));
 	}
 	return finish_context(thread, result);
 }

@@ -86,19 +86,26 @@ GLOBAL int shared_closed(struct thread *thread, u32 result)
 	return 0;
 }
 
-static __always_inline int shared_in(struct thread *thread, u32 result, struct claim *claim,
-				     u64 hash)
+/* An importing call has returned; `hash` is that of the 64 bytes it was given. */
+GLOBAL int shared_in(struct thread *thread, u32 result, u64 hash)
 {
+	NEED(thread);
 	u64 *bytes = bpf_map_lookup_elem(&shared_sizes, &hash);
+	struct claim claim = {
+		.bytes = bytes ? *bytes : 0,
+		.kind = IGSDK_KIND_IMPORTED,
+		.host = IGSDK_HOST_IMPORTED,
+		.space = SPACE_POINTER,
+	};
 
-	claim->bytes = bytes ? *bytes : 0;
-	if (!bytes && !result)
+	claim_here(thread, &claim);
+	if (result)
+		return book_failure(thread, &claim, result);
+	if (read_pointer(thread->args[0], 8, &claim.address) || shared_again(thread, claim.address))
+		return 0;
+	if (!bytes)
 		count_loss(IGSDK_LOSS_SIZE_UNKNOWN);
-	if (!result && read_pointer(thread->args[0], 8, &claim->address))
-		return 0;
-	if (!result && shared_again(thread, claim->address))
-		return 0;
-	return settle(thread, claim, result);
+	return book_alloc(thread, &claim);
 }
 
 /* The handle is passed by value: on x86-64 on the stack, on arm64 behind a pointer. */
@@ -109,32 +116,6 @@ static __always_inline u64 ipc_handle_address(struct thread *thread, struct pt_r
 #else
 	return thread->args[1];
 #endif
-}
-
-GLOBAL int ipc_opened(struct thread *thread, u32 result)
-{
-	NEED(thread);
-	struct claim claim = {
-		.kind = IGSDK_KIND_IMPORTED,
-		.host = IGSDK_HOST_IMPORTED,
-		.space = SPACE_POINTER,
-	};
-
-	claim_here(thread, &claim);
-	return shared_in(thread, result, &claim, thread->args[1]);
-}
-
-GLOBAL int pool_imported_pointer(struct thread *thread, u32 result)
-{
-	NEED(thread);
-	struct claim claim = {
-		.kind = IGSDK_KIND_IMPORTED,
-		.host = IGSDK_HOST_IMPORTED,
-		.space = SPACE_POINTER,
-	};
-
-	claim_here(thread, &claim);
-	return shared_in(thread, result, &claim, shared_hash(thread->args[2]));
 }
 
 #endif
