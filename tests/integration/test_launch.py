@@ -379,7 +379,7 @@ def test_ctrl_c_reaches_it_and_us(tmp_path: Path) -> None:
     script = """
         import os, signal, sys
         from igsdk.runtime.launch import Command
-        signal.signal(signal.SIGINT, lambda *_: print("we", flush=True))
+        signal.signal(signal.SIGINT, lambda *_: os.write(1, b"we\\n"))
         wait = "trap 'echo it; exit 5' INT; echo up; while :; do sleep 0.1; done"
         command = Command(["sh", "-c", wait])
         command.prepare()
