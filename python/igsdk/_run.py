@@ -136,13 +136,16 @@ class Run:
 
         All of the machine, or those that the chosen processes use.
         """
+        return self._attached(self._session.reading())
+
+    def _attached(self, reading: Reading) -> list[AttachedLibrary]:
         mode = self._session.tracer.mode
-        return [_attached(library, mode) for library in self._session.used_libraries()]
+        return [_attached(library, mode) for library in self._session.used_libraries(reading)]
 
     @property
     def earlier(self) -> list[tuple[int, str]]:
         """(pid, name) of the chosen processes that had the driver before the probes came."""
-        return sorted(self._session.selected_earlier())
+        return sorted(self._session.selected_earlier(self._session.reading()))
 
     @property
     def detaching(self) -> bool:
@@ -189,7 +192,10 @@ class Run:
 
     def notes(self) -> list[str]:
         """What a reader should know of this run, in sentences."""
-        return [*self._session.notes, *_attach_notes(self._session)]
+        return self._notes(self._session.reading())
+
+    def _notes(self, reading: Reading) -> list[str]:
+        return [*self._session.notes, *_attach_notes(self._session, reading)]
 
     def profile(self) -> Profile:
         """Everything booked so far; in use now is what it shows first."""
@@ -237,8 +243,8 @@ class Run:
         ledger.update_processes(process_batch(reading.snapshot, *where, groups))
         ledger.update_process_info(self._infos(reading.snapshot.processes), reading.boot)
         ledger.update_stacks(list(stacks.stacks.values()))  # a copy: more may come meanwhile
-        ledger.update_devices(self._session.device_names(), reading.boot)
-        ledger.update_losses(reading.losses, self.notes(), *where)
+        ledger.update_devices(self._session.device_names(reading), reading.boot)
+        ledger.update_losses(reading.losses, self._notes(reading), *where)
         ledger.update_failures(self._session.failures(self._event))
         return ledger
 
@@ -247,19 +253,20 @@ class Run:
         from .profile.metadata import Metadata
 
         session = self._session
+        attached = self._attached(reading)
         lost = any(reading.losses[cause] for cause in _PEAK_SPOILERS)
         return Metadata(
             version=__version__,
             target="local:",
             command=" ".join(self._selection.argv),
             selection=self._selection.describe(),
-            driver=_driver(self.attached),
+            driver=_driver(attached),
             time_ns=session.began_wall_ns,
             duration_ns=session.duration_ns,
             boots=(reading.boot,),
             peak="inexact" if lost else "exact" if session.options.events == "all" else "none",
             peak_ns=int(reading.peak["time"]),
-            attached=tuple(self.attached),
+            attached=tuple(attached),
         )
 
     def _infos(self, rows: Any) -> list[ProcessInfo]:
@@ -361,14 +368,14 @@ def _nvml_bytes(pid: int) -> int | None:
     return None
 
 
-def _attach_notes(session: Session) -> list[str]:
-    notes = [f"{error}" for error in session.refused_libraries()]
-    if not session.used_libraries():
+def _attach_notes(session: Session, reading: Reading) -> list[str]:
+    notes = [f"{error}" for error in session.refused_libraries(reading)]
+    if not session.used_libraries(reading):
         notes.append("No process opened a CUDA driver library (libcuda.so) during this run.")
-    elif not len(session.reading().snapshot.processes):
+    elif not len(reading.snapshot.processes):
         notes.append("None of the chosen processes called the CUDA driver during this run.")
     notes += session.unheld()
-    earlier = sorted(session.selected_earlier())
+    earlier = sorted(session.selected_earlier(reading))
     if earlier:
         names = ", ".join(f"{pid} ({name})" if name else str(pid) for pid, name in earlier[:10])
         more = f" and {len(earlier) - 10} more" if len(earlier) > 10 else ""

@@ -76,7 +76,6 @@ class Library:
     sites: tuple[Site, ...]
     missing: tuple[str, ...]
     simulated: bool = False
-    handle: int = -1
     attached_ns: int = 0
     earlier: dict[int, int | None] = field(default_factory=dict)
     users: set[int] = field(default_factory=set)
@@ -246,7 +245,7 @@ class Libraries:
         try:
             library = read_library(fd, path, key.device, key.inode)
             probes = [(site.call, site.offset) for site in library.sites]
-            library.handle = self._attach(f"/proc/self/fd/{fd}", probes)
+            self._attach(f"/proc/self/fd/{fd}", probes)
         except LibraryUnusable as error:
             self._refused[key] = error, set()
             return

@@ -355,30 +355,29 @@ class Session:
         end = self.stopped_ns or time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         return end - self.started_ns
 
-    def device_names(self) -> dict[tuple[int | None, int], str]:
+    def device_names(self, reading: Reading) -> dict[tuple[int | None, int], str]:
         """(process instance, ordinal) -> UUID of the device, or what is inferred of it."""
         from .devices import device_names
 
-        reading = self.reading()
         return device_names(reading.devices, reading.snapshot.processes, self.table.device_files)
 
-    def chosen_pids(self) -> set[int] | None:
+    def chosen_pids(self, reading: Reading) -> set[int] | None:
         """The processes of this run, as far as known; None: all of the machine."""
         if not (self.selection.argv or self.selection.pids or self.selection.command):
             return None
-        traced = set(self.reading().snapshot.processes["pid"].tolist())
+        traced = set(reading.snapshot.processes["pid"].tolist())
         started = {self.command.pid} if self.command else set()
         return traced | started | {*self.selection.pids, ANYBODY}
 
-    def used_libraries(self) -> list[Library]:
+    def used_libraries(self, reading: Reading) -> list[Library]:
         """The attached libraries that processes of this run have opened or mapped."""
-        pids = self.chosen_pids()
+        pids = self.chosen_pids(reading)
         attached = self.libraries.attached
         return attached if pids is None else [each for each in attached if each.users & pids]
 
-    def refused_libraries(self) -> list[LibraryUnusable]:
+    def refused_libraries(self, reading: Reading) -> list[LibraryUnusable]:
         """Why other libraries of theirs have no probes."""
-        pids = self.chosen_pids()
+        pids = self.chosen_pids(reading)
         return self.libraries.refused if pids is None else self.libraries.refused_to(pids)
 
     def unheld(self) -> list[str]:
@@ -397,16 +396,16 @@ class Session:
             )
         return sentences
 
-    def selected_earlier(self) -> list[tuple[int, str]]:
+    def selected_earlier(self, reading: Reading) -> list[tuple[int, str]]:
         """(pid, name) of the processes of this run that may hold memory from before it.
 
         They had a libcuda before its probes and did not call it since: who did stands in
         the process table.
         """
-        known = {pid for library in self.libraries.attached for pid in library.earlier}
-        known -= set(self.reading().snapshot.processes["pid"].tolist())
         if self.selection.argv:
             return []
+        known = {pid for library in self.libraries.attached for pid in library.earlier}
+        known -= set(reading.snapshot.processes["pid"].tolist())
         names = {pid: read_comm(pid) for pid in known}
         if self.selection.pids:
             names = {pid: name for pid, name in names.items() if pid in self.selection.pids}
