@@ -16,11 +16,24 @@ class ElfInfo:
     @property
     def build_id(self) -> str: ...  # hex, "" = none
     @property
+    def interpreter(self) -> str: ...  # the dynamic loader that a program asks for, "" = none
+    @property
     def code(self) -> list[tuple[int, int, int]]: ...  # address, file offset, bytes
+    @property
+    def data(self) -> list[tuple[int, int, int]]: ...  # the same of what is writable
 
 def elf_inspect(fd: int) -> ElfInfo: ...
 def elf_functions(fd: int, names: Sequence[str]) -> list[tuple[str, int, int, int]]:
     """(name, address, file offset, size) of the functions with these names."""
+
+def elf_symbols(fd: int, names: Sequence[str]) -> list[tuple[str, int, int]]:
+    """(name, address, size) of the functions and objects with these names."""
+
+def elf_section(fd: int, name: str) -> tuple[int, int] | None:
+    """(address, size) of a section that has bytes in the file."""
+
+def elf_read(fd: int, address: int, size: int) -> bytes:
+    """What the file puts at an address; shorter at the end of a segment, b"" outside."""
 
 def probe_site(fd: int, offset: int, size: int = 0) -> tuple[int, str, str]:
     """(file offset, "jump" or "entry", what is probed: jump, push, nop, stepped, unreadable)."""

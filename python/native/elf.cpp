@@ -19,18 +19,50 @@ namespace {
 
 // What the largest known libraries have, several times; a sparse file can claim any number.
 constexpr size_t kMaxSymbols = 8'000'000;
+constexpr size_t kMostRead = 1 << 20;
 
 struct ElfInfo {
-    std::string machine, type, build_id;
-    std::vector<std::tuple<uint64_t, uint64_t, uint64_t>> code;
+    using Segments = std::vector<std::tuple<uint64_t, uint64_t, uint64_t>>;
+    std::string machine, type, build_id, interpreter;
+    Segments code, data;
 };
 
 ElfInfo inspect(int fd) {
     ElfFile file(fd);
-    ElfInfo info{file.machine(), file.type(), file.build_id(), {}};
+    ElfInfo info{file.machine(), file.type(), file.build_id(), file.interpreter(), {}, {}};
     for (const Segment &segment : file.code())
         info.code.emplace_back(segment.address, segment.offset, segment.size);
+    for (const Segment &segment : file.data())
+        info.data.emplace_back(segment.address, segment.offset, segment.size);
     return info;
+}
+
+using Symbol = std::tuple<std::string, uint64_t, uint64_t>;
+
+std::vector<Symbol> symbols(int fd, const std::vector<std::string> &names) {
+    ElfFile file(fd);
+    std::unordered_set<std::string> wanted(names.begin(), names.end());
+    std::set<Symbol> found;
+    auto visit = [&](const Function &symbol) {
+        std::string name = file.name_at(symbol.name);
+        if (wanted.count(name))
+            found.emplace(std::move(name), symbol.address, symbol.size);
+    };
+    file.each_symbol(visit, kMaxSymbols);
+    return {found.begin(), found.end()};
+}
+
+std::optional<std::pair<uint64_t, uint64_t>> section(int fd, const std::string &name) {
+    auto found = ElfFile(fd).section(name);
+    if (!found)
+        return std::nullopt;
+    return std::make_pair(found->address, found->size);
+}
+
+py::bytes read_at(int fd, uint64_t address, size_t size) {
+    std::string bytes(std::min(size, kMostRead), '\0');
+    bytes.resize(ElfFile(fd).read_at(address, bytes.data(), bytes.size()));
+    return bytes;
 }
 
 using Found = std::tuple<std::string, uint64_t, uint64_t, uint64_t>;
@@ -150,8 +182,13 @@ void register_elf(py::module_ &m) {
         .def_readonly("machine", &ElfInfo::machine)
         .def_readonly("type", &ElfInfo::type)
         .def_readonly("build_id", &ElfInfo::build_id)
-        .def_readonly("code", &ElfInfo::code);
+        .def_readonly("interpreter", &ElfInfo::interpreter)
+        .def_readonly("code", &ElfInfo::code)
+        .def_readonly("data", &ElfInfo::data);
     m.def("elf_inspect", &inspect, py::arg("fd"));
     m.def("elf_functions", &functions, py::arg("fd"), py::arg("names"));
+    m.def("elf_symbols", &symbols, py::arg("fd"), py::arg("names"));
+    m.def("elf_section", &section, py::arg("fd"), py::arg("name"));
+    m.def("elf_read", &read_at, py::arg("fd"), py::arg("address"), py::arg("size"));
     m.def("probe_site", &probe_site, py::arg("fd"), py::arg("offset"), py::arg("size") = 0);
 }

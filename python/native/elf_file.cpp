@@ -15,6 +15,8 @@ constexpr size_t kMaxNotes = 64 * 1024;
 constexpr size_t kMaxName = 8 * 1024;
 constexpr size_t kWindow = 64 * 1024;
 constexpr size_t kSymbolsAtOnce = 2048;
+constexpr unsigned kFunctions = 1u << STT_FUNC;
+constexpr unsigned kSymbols = kFunctions | 1u << STT_OBJECT | 1u << STT_NOTYPE;
 
 [[noreturn]] void refuse(const char *why) { throw std::invalid_argument(why); }
 
@@ -95,10 +97,16 @@ void ElfFile::read_segments() {
             continue;
         }
         Segment segment{entry.p_vaddr, entry.p_offset, entry.p_filesz};
+        if (entry.p_type == PT_LOAD)
+            loaded_.push_back(segment);
         if (entry.p_type == PT_LOAD && (entry.p_flags & PF_X))
             code_.push_back(segment);
+        else if (entry.p_type == PT_LOAD && (entry.p_flags & PF_W))
+            data_.push_back(segment);
         else if (entry.p_type == PT_NOTE)
             notes_.push_back(segment);
+        else if (entry.p_type == PT_INTERP)
+            interpreter_ = segment;
     }
 }
 
@@ -110,17 +118,17 @@ void ElfFile::read_sections() {
     Elf64_Shdr first;
     if (count == 0 && read(header_.e_shoff, &first, sizeof(first)) == sizeof(first))
         count = std::min<uint64_t>(first.sh_size, kMaxHeaders);
-    auto sections = read_table<Elf64_Shdr>(*this, header_.e_shoff, count);
-    add_symbols(sections, SHT_DYNSYM);
-    add_symbols(sections, SHT_SYMTAB);
+    sections_ = read_table<Elf64_Shdr>(*this, header_.e_shoff, count);
+    add_symbols(SHT_DYNSYM);
+    add_symbols(SHT_SYMTAB);
 }
 
-void ElfFile::add_symbols(const std::vector<Elf64_Shdr> &sections, uint32_t type) {
-    for (const Elf64_Shdr &section : sections) {
+void ElfFile::add_symbols(uint32_t type) {
+    for (const Elf64_Shdr &section : sections_) {
         if (section.sh_type != type || section.sh_entsize != sizeof(Elf64_Sym) ||
-            section.sh_link >= sections.size() || section.sh_offset > size_)
+            section.sh_link >= sections_.size() || section.sh_offset > size_)
             continue;
-        const Elf64_Shdr &names = sections[section.sh_link];
+        const Elf64_Shdr &names = sections_[section.sh_link];
         if (names.sh_type != SHT_STRTAB || names.sh_offset > size_)
             continue;
         symbols_.push_back(
@@ -131,15 +139,41 @@ void ElfFile::add_symbols(const std::vector<Elf64_Shdr> &sections, uint32_t type
     }
 }
 
+std::optional<Segment> ElfFile::section(const std::string &name) const {
+    size_t at = header_.e_shstrndx;
+    if (at == SHN_XINDEX && !sections_.empty())
+        at = sections_[0].sh_link;
+    if (at >= sections_.size())
+        return std::nullopt;
+    const Elf64_Shdr &names = sections_[at];
+    for (const Elf64_Shdr &section : sections_) {
+        bool has_bytes = section.sh_type != SHT_NOBITS && section.sh_offset <= size_ &&
+                         section.sh_size <= size_ - section.sh_offset;
+        if (has_bytes && names.sh_offset <= size_ && section.sh_name < names.sh_size &&
+            name_at(names.sh_offset + section.sh_name) == name)
+            return Segment{section.sh_addr, section.sh_offset, section.sh_size};
+    }
+    return std::nullopt;
+}
+
 bool ElfFile::each_function(const std::function<void(const Function &)> &visit,
                             size_t limit) const {
+    return visit_all(kFunctions, visit, limit);
+}
+
+bool ElfFile::each_symbol(const std::function<void(const Function &)> &visit, size_t limit) const {
+    return visit_all(kSymbols, visit, limit);
+}
+
+bool ElfFile::visit_all(unsigned types, const std::function<void(const Function &)> &visit,
+                        size_t limit) const {
     for (const SymbolSection &section : symbols_)
-        if (!visit_symbols(section, visit, limit))
+        if (!visit_symbols(section, types, visit, limit))
             return false;
     return true;
 }
 
-bool ElfFile::visit_symbols(const SymbolSection &section,
+bool ElfFile::visit_symbols(const SymbolSection &section, unsigned types,
                             const std::function<void(const Function &)> &visit,
                             size_t &left) const {
     for (uint64_t done = 0; done < section.count; done += kSymbolsAtOnce) {
@@ -149,7 +183,7 @@ bool ElfFile::visit_symbols(const SymbolSection &section,
         for (const Elf64_Sym &symbol : table) {
             if (left-- == 0)
                 return false;
-            if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_shndx == SHN_UNDEF ||
+            if (!(types >> ELF64_ST_TYPE(symbol.st_info) & 1) || symbol.st_shndx == SHN_UNDEF ||
                 symbol.st_value == 0 || symbol.st_name >= section.names_size)
                 continue;
             auto size = std::min<uint64_t>(symbol.st_size, UINT32_MAX);
@@ -193,6 +227,20 @@ std::string ElfFile::name_at(uint64_t offset) const {
         return {};
     size_t longest = std::min(kMaxName, window_.size() - at);
     return std::string(window_.data() + at, ::strnlen(window_.data() + at, longest));
+}
+
+size_t ElfFile::read_at(uint64_t address, void *into, size_t size) const {
+    for (const Segment &segment : loaded_)
+        if (address >= segment.address && address - segment.address < segment.size) {
+            uint64_t skipped = address - segment.address;
+            size = std::min<uint64_t>(size, segment.size - skipped);
+            return read(segment.offset + skipped, into, size);
+        }
+    return 0;
+}
+
+std::string ElfFile::interpreter() const {
+    return interpreter_.size ? name_at(interpreter_.offset) : std::string();
 }
 
 std::string ElfFile::machine() const {

@@ -24,6 +24,7 @@ struct Segment {
     uint64_t size; // bytes in the file
 };
 
+// A symbol that says what lies at an address: a function, or an object too.
 struct Function {
     uint64_t address;
     uint64_t name; // offset of its name in the file
@@ -42,10 +43,18 @@ class ElfFile {
     std::string build_id() const;
     bool is(uint16_t machine) const { return header_.e_machine == machine; }
     const std::vector<Segment> &code() const { return code_; }
+    // What can be written to; its bytes are those that it begins with.
+    const std::vector<Segment> &data() const { return data_; }
+    // The path of the dynamic loader that a program asks for, "" = none.
+    std::string interpreter() const;
+    // Where the section of this name lies; it has bytes in the file.
+    std::optional<Segment> section(const std::string &name) const;
 
     // Calls `visit` for each function that the file defines, those of .dynsym
     // first; stops after `limit` symbols of any type and then returns false.
     bool each_function(const std::function<void(const Function &)> &visit, size_t limit) const;
+    // The same for functions, objects and what has no type.
+    bool each_symbol(const std::function<void(const Function &)> &visit, size_t limit) const;
 
     std::optional<uint64_t> offset_of(uint64_t address) const;
     std::optional<uint64_t> address_of(uint64_t offset) const;
@@ -55,6 +64,8 @@ class ElfFile {
     std::string name_at(uint64_t offset) const;
     // Reads up to `size` bytes; returns how many there were.
     size_t read(uint64_t offset, void *into, size_t size) const;
+    // The same by address, up to the end of the segment's bytes.
+    size_t read_at(uint64_t address, void *into, size_t size) const;
 
   private:
     struct SymbolSection {
@@ -64,8 +75,10 @@ class ElfFile {
     void read_header();
     void read_segments();
     void read_sections();
-    void add_symbols(const std::vector<Elf64_Shdr> &sections, uint32_t type);
-    bool visit_symbols(const SymbolSection &section,
+    void add_symbols(uint32_t type);
+    bool visit_all(unsigned types, const std::function<void(const Function &)> &visit,
+                   size_t limit) const;
+    bool visit_symbols(const SymbolSection &section, unsigned types,
                        const std::function<void(const Function &)> &visit, size_t &left) const;
     std::string build_id_in(const Segment &notes) const;
 
@@ -73,7 +86,11 @@ class ElfFile {
     uint64_t size_ = 0;
     Elf64_Ehdr header_{};
     std::vector<Segment> code_;
+    std::vector<Segment> data_;
+    std::vector<Segment> loaded_;
     std::vector<Segment> notes_;
+    Segment interpreter_{};
+    std::vector<Elf64_Shdr> sections_;
     std::vector<SymbolSection> symbols_;
     // Names lie close together: one window of the file serves many of them.
     mutable std::string window_;
