@@ -31,7 +31,6 @@ typedef u32 gadget_uid;
 typedef u32 gadget_gid;
 typedef char gadget_comm;
 
-#define IGSDK_MAX_FRAMES 127
 #define IGSDK_COMM_LEN 16
 #define IGSDK_NO_INDEX 0xffffffffu
 
@@ -97,8 +96,7 @@ struct igsdk_account {
 	u32 generation;	     /* of this slot; even = free slot, odd = in use */
 	u32 usage;	     /* slot of the usage row it belongs to */
 	u8 overflow;	     /* the [accounts full] account */
-	u8 captured;	     /* its stack went up the captures ring */
-	u16 pad;
+	u8 pad[3];
 	u32 process; /* slot */
 };
 
@@ -182,38 +180,225 @@ struct igsdk_event {
 };
 
 /*
- * Records of the `captures` ring: a stack the first time that its process uses
- * it. The fixed part is followed by `n_frames` u64 return addresses, leaf
- * first; then (version 2 of the capture, later) `n_python` Python frames and
- * `stack_bytes` bytes of stack from regs.sp upwards. A reader skips what it does
- * not know by `size`.
+ * Records of the `captures` ring. A stack goes up the first time that its process
+ * uses it, after what names its Python frames. All begin with size and record.
  */
-enum igsdk_capture_flags {
-	IGSDK_CAPTURE_FRAME_POINTERS = 1 << 0,
-	IGSDK_CAPTURE_REGISTERS = 1 << 1,
-	IGSDK_CAPTURE_STACK_BYTES = 1 << 2,
-	IGSDK_CAPTURE_PYTHON = 1 << 3,
-	IGSDK_CAPTURE_TRUNCATED = 1 << 4,
-	IGSDK_CAPTURE_FAILED = 1 << 5,
+enum igsdk_capture_record {
+	IGSDK_CAPTURE_STACK = 1,
+	IGSDK_CAPTURE_CODE,
+	IGSDK_CAPTURE_CLASS,
 };
 
+enum igsdk_capture_flags {
+	IGSDK_CAPTURE_NATIVE = 1 << 0,	     /* registers and stack bytes follow */
+	IGSDK_CAPTURE_TEMPLATE = 1 << 1,     /* native frames are those of the template */
+	IGSDK_CAPTURE_PYTHON = 1 << 2,	     /* an interpreter is known and was asked */
+	IGSDK_CAPTURE_PYTHON_CUT = 1 << 3,   /* more than IGSDK_MAX_PYTHON Python frames */
+	IGSDK_CAPTURE_PYTHON_FAULT = 1 << 4, /* a structure could not be read: frames end there */
+	IGSDK_CAPTURE_NO_ROOM = 1 << 5,	     /* the ring had no room for the stack bytes */
+	IGSDK_CAPTURE_STACK_END = 1 << 6,    /* the copy ends where readable memory ends */
+};
+
+#define IGSDK_REGISTERS 33 /* DWARF order: x86-64 rax..r15, rip; arm64 x0..x30, sp, pc */
+#define IGSDK_MAX_RETURNS 8
+#define IGSDK_MAX_PYTHON 1024
+#define IGSDK_STACK_BYTES 32768
+#define IGSDK_STACK_PAGES 9 /* pages that may hold as many bytes */
+
+/* The key of all stacks that were not taken, since no scratch memory was free. */
+#define IGSDK_KEY_BUSY 2
+
+/* The bit that says: this key was made for one call, and no other will have it. */
+#define IGSDK_KEY_FRESH (1ULL << 63)
+
+/* Another return probe has put its own address at `where`; `address` stood there. */
+struct igsdk_return {
+	u64 where;
+	u64 address;
+};
+
+enum igsdk_python_flags {
+	IGSDK_PYTHON_ENTRY = 1 << 0, /* the outermost frame of its interpreter function call */
+};
+
+/* One Python frame. Code objects are known by address and `check`: addresses get reused. */
+struct igsdk_python_frame {
+	u64 code;
+	u64 check; /* hash of what the code object points to */
+	u64 type;  /* up to 3.10: class of self or cls, 0 = none */
+	s32 lasti; /* byte offset of the instruction */
+	u32 flags;
+};
+
+/*
+ * A stack. The fixed part is followed by n_python frames, leaf first, and by
+ * stack_bytes bytes of the stack from its pointer upwards.
+ */
 struct igsdk_capture {
-	u64 process; /* instance */
-	u64 key;     /* hash of the addresses; means something with its process only */
-	u64 time;
-	u64 ip;
-	u64 sp;
-	u64 fp;
 	u32 size; /* of the whole record */
+	u32 record;
+	u64 process; /* instance */
+	u64 key;     /* in the account; means something with its process only */
+	u64 time;
+	u64 template_id; /* with IGSDK_CAPTURE_TEMPLATE */
+	u64 place;	 /* where in `templates` one for this stack belongs */
 	u32 pid;
 	u32 tid;
 	u32 flags;
-	u16 n_frames;
+	u32 space; /* generation of the address space */
 	u16 n_python;
+	u16 n_returns;
 	u32 stack_bytes;
-	s32 error; /* negative errno of the walk, 0 = none */
-	u32 pad;
+	u64 registers[IGSDK_REGISTERS];
+	struct igsdk_return returns[IGSDK_MAX_RETURNS];
 };
+
+#define IGSDK_NAME_BYTES 256
+#define IGSDK_FILE_BYTES 512
+#define IGSDK_TABLE_BYTES 2048
+
+/* A string object as CPython keeps it: `length` code points of `kind` bytes each. */
+struct igsdk_python_string {
+	u64 object; /* address */
+	u64 length;
+	u32 kind;  /* 1 (Latin-1), 2 or 4; 0 = could not be read */
+	u32 taken; /* bytes that follow in the record; fewer than length * kind = the rest is
+		      missing */
+};
+
+/* A code object, the first time that a frame of it is sent. */
+struct igsdk_code {
+	u32 size;
+	u32 record;
+	u64 process;
+	u64 code;
+	u64 check;
+	u64 table; /* address of the line table (a bytes object) */
+	u64 table_length;
+	struct igsdk_python_string name; /* co_qualname where there is one */
+	struct igsdk_python_string file;
+	u32 pid;
+	s32 first_line;
+	u32 table_taken;
+	u32 space;
+	u8 name_bytes[IGSDK_NAME_BYTES];
+	u8 file_bytes[IGSDK_FILE_BYTES];
+	u8 table_bytes[IGSDK_TABLE_BYTES];
+};
+
+/* The class of a method's first argument, up to Python 3.10. */
+struct igsdk_class {
+	u32 size;
+	u32 record;
+	u64 process;
+	u64 type;
+	u64 name_address;
+	u32 pid;
+	u32 taken; /* bytes of the name, with its terminator; 0 = could not be read */
+	char name[IGSDK_NAME_BYTES];
+};
+
+enum igsdk_python_flavour {
+	IGSDK_PYTHON_NONE,
+	IGSDK_PYTHON_OBJECTS, /* frames are objects: 3.8 to 3.10 */
+	IGSDK_PYTHON_CFRAMES, /* interpreter frames behind a cframe: 3.11, 3.12 */
+	IGSDK_PYTHON_FRAMES,  /* interpreter frames: from 3.13 on */
+};
+
+#define IGSDK_NO_OFFSET 0xffffu /* a member that this version lacks */
+
+/*
+ * Where the interpreter of a process keeps what; offsets in bytes, as
+ * facts/cpython-frames.md section 2.6 names them.
+ */
+struct igsdk_python {
+	u64 runtime;	 /* address of _PyRuntime in the process */
+	u32 flavour;	 /* enum igsdk_python_flavour */
+	u16 version;	 /* 0x030d = 3.13 */
+	u16 lasti_scale; /* what a unit of f_lasti is in bytes (objects only) */
+	u16 interpreters_head;
+	u16 tss_key;   /* offset in the runtime of the key itself (autoTSSkey + 4), or none */
+	u16 tss_slots; /* from the thread pointer to the first slot; none: not glibc */
+	u16 interp_next;
+	u16 interp_threads;
+	u16 thread_next;
+	u16 thread_id;
+	u16 thread_native_id; /* compared instead of thread_id where that is none */
+	u16 thread_frame;     /* frame, cframe or current_frame */
+	u16 cframe_frame;     /* cframes only */
+	u16 frame_size;	      /* bytes of a frame to read, at most 128 */
+	u16 frame_previous;
+	u16 frame_code;
+	u16 frame_instruction; /* f_lasti, prev_instr or instr_ptr */
+	u16 frame_owner;       /* none for objects */
+	u16 frame_is_entry;    /* 3.11 only */
+	u16 frame_locals;      /* objects only: f_localsplus */
+	u16 owner_shim;	       /* owners from here up are no Python frames; none before 3.12 */
+	u16 code_size;	       /* bytes of a code object to read, at most 256 */
+	u16 code_argcount;
+	u16 code_first_line;
+	u16 code_varnames; /* objects only */
+	u16 code_file;
+	u16 code_name; /* co_qualname where there is one */
+	u16 code_table;
+	u16 code_start;		  /* co_code_adaptive; none for objects */
+	u16 code_first_traceable; /* none for objects */
+	u16 object_type;
+	u16 tuple_items;
+	u16 bytes_size;
+	u16 bytes_data;
+	u16 type_name;
+	u16 type_flags;
+	u16 string_length;
+	u16 string_state;
+	u16 string_ascii_data;
+	u16 string_data;       /* compact, not ASCII */
+	u16 string_kind_shift; /* the kind is three bits wide */
+	u16 string_ascii_bit;
+	u16 code_tag; /* bits of a code pointer that are no address: 0 or 3 */
+};
+
+/* What the runtime knows of a process's address space; value of `spaces` by tgid. */
+struct igsdk_space {
+	u32 generation; /* goes up when code was mapped over other code */
+	u32 pad;
+	struct igsdk_python python;
+};
+
+#define IGSDK_TEMPLATE_SLOTS 512
+#define IGSDK_TEMPLATE_WAYS 4
+
+/*
+ * The place of a verified template: all that a probe can tell of a native stack
+ * before it looks at it.
+ */
+struct igsdk_template_key {
+	u64 process;
+	u64 place; /* hash of stack pointer, caller and pending return probes */
+	u32 space;
+	u32 way; /* 0 .. IGSDK_TEMPLATE_WAYS - 1 */
+};
+
+/*
+ * A native stack that was unwound once: where its return addresses stand. Where all
+ * of them stand there again, it is the same stack. `hash` is igsdk_template_hash
+ * over the words in the order of `slots`.
+ */
+struct igsdk_template {
+	u64 id; /* unique in a run, below 2^62 */
+	u64 hash;
+	u32 n_slots;
+	u32 bytes;			 /* from the stack pointer to the end of the last slot */
+	u16 slots[IGSDK_TEMPLATE_SLOTS]; /* words above the stack pointer */
+};
+
+#define IGSDK_TEMPLATE_SEED 0x7e3a9b1d5c2f4861ULL
+
+static inline u64 igsdk_mix(u64 hash, u64 value)
+{
+	hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
+	return hash ^ (hash >> 29);
+}
 
 /* Losses, counted in the kernel by cause; index of the `losses` array. */
 enum igsdk_loss {
@@ -226,7 +411,7 @@ enum igsdk_loss {
 	IGSDK_LOSS_THREADS,	  /* calls without in-flight state */
 	IGSDK_LOSS_CONTEXTS_FULL,
 	IGSDK_LOSS_READ_FAULT,	 /* result could not be read from user memory */
-	IGSDK_LOSS_STACK_FAILED, /* stack walks that gave nothing */
+	IGSDK_LOSS_STACK_FAILED, /* stacks not taken: no scratch memory was free */
 	IGSDK_LOSS_NESTED,	 /* hooked calls inside a hooked call: not booked */
 	IGSDK_LOSS_ABANDONED,	 /* calls that never returned to their probe */
 	IGSDK_LOSS_UNKNOWN_FREE,
@@ -238,6 +423,8 @@ enum igsdk_loss {
 	IGSDK_LOSS_FORMAT_UNKNOWN, /* arrays of a format without a known size */
 	IGSDK_LOSS_UNMAP_PARTIAL,  /* unmap covered more maps than one call may walk */
 	IGSDK_LOSS_SECCOMP,	   /* calls left alone: their return probe might kill */
+	IGSDK_LOSS_PYTHON_FAULT,   /* Python frames that could not be read */
+	IGSDK_LOSS_STACK_BYTES,	   /* stacks taken without native frames: captures ring full */
 	IGSDK_LOSS_COUNT,
 };
 

@@ -89,12 +89,8 @@ static __always_inline u32 claim_account(struct thread *thread, const struct cla
 		.host = claim->host,
 		.device = claim->device,
 	};
-	u32 slot = account_slot(thread, &key);
-	struct igsdk_account *account = account_at(slot);
 
-	if (account && slot && !account->captured && !account->overflow && thread->stack)
-		stack_send(thread, account);
-	return slot;
+	return account_slot(thread, &key);
 }
 
 /* A free that we did not see: the driver has handed the address out again. */

@@ -344,8 +344,9 @@ static __always_inline bool must_spare(void)
 static __always_inline bool call_enter(struct pt_regs *regs, u32 call)
 {
 	struct thread *thread = stopped ? NULL : thread_get();
+	struct igsdk_process *process = thread ? process_of(thread) : NULL;
 
-	if (!thread || !process_of(thread))
+	if (!process)
 		return false;
 	if (must_spare()) {
 		count_loss(IGSDK_LOSS_SECCOMP);
@@ -361,7 +362,7 @@ static __always_inline bool call_enter(struct pt_regs *regs, u32 call)
 	save(thread, regs, call);
 	thread->stack = 0;
 	if (collect_ustack && allocates(call))
-		stack_take(thread, regs);
+		thread->stack = stack_take(regs, process->instance);
 	prepare(thread, regs);
 	return true;
 }

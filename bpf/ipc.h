@@ -20,7 +20,7 @@ GLOBAL u64 shared_hash(u64 address)
 		return 0;
 	}
 	for (int i = 0; i < SHARED_WORDS; i++)
-		hash = mix(hash, words[i]);
+		hash = igsdk_mix(hash, words[i]);
 	return hash;
 }
 

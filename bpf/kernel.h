@@ -110,6 +110,19 @@ struct uprobe_task {
 	struct return_instance *return_instances;
 } CO_RE;
 
+/* The thread pointer, by which C libraries and interpreters know a thread. */
+#if defined(__TARGET_ARCH_x86)
+struct thread_struct {
+	unsigned long fsbase;
+} CO_RE;
+#else
+struct thread_struct {
+	struct {
+		unsigned long tp_value;
+	} uw;
+} CO_RE;
+#endif
+
 struct task_struct {
 	int pid;
 	int tgid;
@@ -123,6 +136,7 @@ struct task_struct {
 	struct pid *thread_pid;
 	struct uprobe_task *utask;
 	struct seccomp seccomp;
+	struct thread_struct thread;
 } CO_RE;
 
 struct seq_file;

@@ -7,6 +7,7 @@
 #define IGSDK_LIFECYCLE_H
 
 #include "events.h"
+#include "python.h"
 
 GLOBAL int process_end(u32 pid)
 {
@@ -36,6 +37,7 @@ static __always_inline void task_exited(struct task_struct *task)
 		return;
 	process_end(pid);
 	bpf_map_delete_elem(&pids, &pid);
+	bpf_map_delete_elem(&spaces, &pid);
 }
 
 /* A new image: the old one's memory is gone, what a thread knew is void. */
@@ -45,16 +47,18 @@ static __always_inline void task_executed(void)
 	u32 *flags;
 
 	process_end(pid);
+	bpf_map_delete_elem(&spaces, &pid);
 	bpf_task_storage_delete(&threads, bpf_get_current_task_btf());
 	flags = bpf_map_lookup_elem(&pids, &pid);
 	if (flags)
 		*flags &= ~IGSDK_PID_LATE;
 }
 
-/* Children of a wanted process are wanted. */
+/* Children of a wanted process are wanted, and their code is where the parent's is. */
 static __always_inline void task_forked(struct task_struct *parent, struct task_struct *child)
 {
 	u32 pid = BPF_CORE_READ(parent, tgid), child_pid = BPF_CORE_READ(child, tgid);
+	struct igsdk_space *space;
 	u32 *flags, wanted = IGSDK_PID_TRACKED;
 
 	if (pid == child_pid)
@@ -62,6 +66,9 @@ static __always_inline void task_forked(struct task_struct *parent, struct task_
 	flags = bpf_map_lookup_elem(&pids, &pid);
 	if (flags && *flags & IGSDK_PID_TRACKED)
 		bpf_map_update_elem(&pids, &child_pid, &wanted, BPF_ANY);
+	space = bpf_map_lookup_elem(&spaces, &pid);
+	if (space)
+		bpf_map_update_elem(&spaces, &child_pid, space, BPF_ANY);
 }
 
 #endif

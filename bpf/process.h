@@ -9,12 +9,6 @@
 #define MAX_ANCESTORS 64
 #define NODE_NAME_WORDS 8 /* the first 64 of 65 bytes; the last is the terminator */
 
-static __always_inline u64 mix(u64 hash, u64 value)
-{
-	hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
-	return hash ^ (hash >> 29);
-}
-
 static __always_inline u32 slot_take(void *free_slots, u32 *next, u32 max)
 {
 	u32 slot;
@@ -44,9 +38,9 @@ static __noinline int identify_boot(void)
 		task = BPF_CORE_READ(task, real_parent);
 	uts = BPF_CORE_READ(task, nsproxy, uts_ns);
 	bpf_core_read(name, sizeof(name), &uts->name.nodename);
-	hash = mix(0, BPF_CORE_READ(task, start_boottime));
+	hash = igsdk_mix(0, BPF_CORE_READ(task, start_boottime));
 	for (int i = 0; i < NODE_NAME_WORDS; i++)
-		hash = mix(hash, name[i]);
+		hash = igsdk_mix(hash, name[i]);
 	epoch = bpf_ktime_get_boot_ns();
 	boot = hash | 1;
 	return 0;
@@ -78,9 +72,9 @@ GLOBAL int process_wanted(struct igsdk_process *row)
 	return !targ_comm[0] || comm_wanted(row->comm);
 }
 
-static __always_inline u32 pid_in_own_namespace(struct task_struct *leader)
+static __always_inline u32 pid_in_own_namespace(struct task_struct *task)
 {
-	struct pid *pid = BPF_CORE_READ(leader, thread_pid);
+	struct pid *pid = BPF_CORE_READ(task, thread_pid);
 	u32 level = BPF_CORE_READ(pid, level);
 	struct upid upid = {};
 
@@ -106,7 +100,8 @@ GLOBAL int process_describe(struct igsdk_process *row)
 	row->gid = ids >> 32;
 	/* the leader's: threads may have names of their own */
 	bpf_core_read(row->comm, sizeof(row->comm), &leader->comm);
-	row->instance = mix(mix(mix(1, row->pid), row->start_ns), row->exec_id) | 1;
+	row->instance =
+		igsdk_mix(igsdk_mix(igsdk_mix(1, row->pid), row->start_ns), row->exec_id) | 1;
 	return 0;
 }
 

@@ -51,33 +51,49 @@ struct pt_regs {
 #error "build with -D__TARGET_ARCH_x86 or -D__TARGET_ARCH_arm64"
 #endif
 
-#define MAX_CHAINED 8
+/* The stack pointer's and the program counter's numbers in DWARF. */
+#if defined(__TARGET_ARCH_x86)
+#define REGISTER_SP 7
+#define REGISTER_PC 16
+#else
+#define REGISTER_SP 31
+#define REGISTER_PC 32
+#endif
 
-/*
- * Somebody else's return probe on the same call has put its own address where the
- * caller's stood. 0 where there is none.
- */
-static __always_inline u64 replaced_return(u64 sp)
+/* All registers that an unwinder may ask for, by their numbers in DWARF. */
+static __always_inline void save_registers(u64 *into, const struct pt_regs *regs)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct uprobe_task *probes = BPF_CORE_READ(task, utask);
-	struct return_instance *pending = probes ? BPF_CORE_READ(probes, return_instances) : NULL;
-
-	if (!pending || BPF_CORE_READ(pending, stack) != sp)
-		return 0;
-	for (int i = 0; i < MAX_CHAINED && pending && BPF_CORE_READ(pending, chained); i++)
-		pending = BPF_CORE_READ(pending, next);
-	return pending ? BPF_CORE_READ(pending, orig_ret_vaddr) : 0;
+#if defined(__TARGET_ARCH_x86)
+	into[0] = regs->ax;
+	into[1] = regs->dx;
+	into[2] = regs->cx;
+	into[3] = regs->bx;
+	into[4] = regs->si;
+	into[5] = regs->di;
+	into[6] = regs->bp;
+	into[7] = regs->sp;
+	into[8] = regs->r8;
+	into[9] = regs->r9;
+	into[10] = regs->r10;
+	into[11] = regs->r11;
+	into[12] = regs->r12;
+	into[13] = regs->r13;
+	into[14] = regs->r14;
+	into[15] = regs->r15;
+#else
+	for (int i = 0; i < 31; i++)
+		into[i] = regs->regs[i];
+#endif
+	into[REGISTER_SP] = REGS_SP(regs);
+	into[REGISTER_PC] = REGS_IP(regs);
 }
 
-/* Where the caller will go on: the frame that a frame-pointer walk misses at entry. */
-static __always_inline u64 return_address(struct pt_regs *regs)
+/* Where the call will return to, as it stands there: a return probe may have replaced it. */
+static __always_inline u64 caller_address(const struct pt_regs *regs)
 {
-	u64 address = replaced_return(REGS_SP(regs));
-
-	if (address)
-		return address;
 #if defined(__TARGET_ARCH_x86)
+	u64 address = 0;
+
 	bpf_probe_read_user(&address, sizeof(address), (void *)REGS_SP(regs));
 	return address;
 #else

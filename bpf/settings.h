@@ -8,7 +8,6 @@
 
 const volatile u32 events_mode = IGSDK_EVENTS_FAILURES;
 const volatile bool collect_ustack = true;
-const volatile u32 max_frames = IGSDK_MAX_FRAMES;
 const volatile bool filter_tracked = false;
 const volatile bool spare_filtered = false; /* no return probe for tasks under seccomp */
 const volatile bool gadget_filter_by_mntns = false;

@@ -1,110 +1,159 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Stacks by frame pointers, taken at the entry of an allocating call and sent
- * once per process. The key is a hash of the addresses, never the kernel's 32-bit
- * stack id; it means something within its process only.
+ * The stack of an allocating call, taken at its entry: Python frames in full, the
+ * native ones as a template or as registers and bytes for the runtime to unwind. It
+ * goes up the ring the first time that its process uses it; its key stands for it
+ * from then on and means something within its process only.
  */
 #ifndef IGSDK_STACK_H
 #define IGSDK_STACK_H
 
 #include "account.h"
+#include "capture.h"
 
-/*
- * The kernel's walk begins with the instruction pointer and goes on with the
- * caller's caller, since the probed function has no frame yet. The caller is
- * put between, unless this kernel has done so.
- */
-static __always_inline void add_caller(struct thread *thread, struct pt_regs *regs)
+enum key_seed {
+	SEED_TEMPLATE = 3,
+	SEED_PYTHON,
+	SEED_SENT,
+	SEED_PLACE,
+};
+
+#define MAX_PENDING 16
+
+u64 next_stack = 1; /* for keys that one call has and no other */
+
+static __always_inline void note_returns(struct walk *walk)
 {
-	u64 caller = return_address(regs);
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct uprobe_task *probes = BPF_CORE_READ(task, utask);
+	struct return_instance *pending = probes ? BPF_CORE_READ(probes, return_instances) : NULL;
+	u32 n = 0;
 
-	thread->first_frame = 1;
-	if (thread->n_frames > 1 && thread->frames[2] == caller)
-		return;
-	thread->frames[0] = thread->frames[1];
-	thread->frames[1] = caller;
-	thread->first_frame = 0;
-	if (thread->n_frames < IGSDK_MAX_FRAMES)
-		thread->n_frames++;
+	for (int i = 0; i < MAX_PENDING && pending && n < IGSDK_MAX_RETURNS; i++) {
+		/* several probes on one call: the last of them has the address */
+		if (!BPF_CORE_READ(pending, chained)) {
+			struct igsdk_return *found =
+				&walk->head.returns[n & (IGSDK_MAX_RETURNS - 1)];
+
+			found->where = BPF_CORE_READ(pending, stack);
+			found->address = BPF_CORE_READ(pending, orig_ret_vaddr);
+			n++;
+		}
+		pending = BPF_CORE_READ(pending, next);
+	}
+	walk->head.n_returns = n;
 }
 
-static __always_inline u64 hash_frames(struct thread *thread, u64 hash)
+/* All that tells native stacks apart before they are looked at. */
+static __always_inline u64 place_of(const struct walk *walk, struct pt_regs *regs)
 {
-	u32 first = thread->first_frame & 1, n = thread->n_frames;
+	u64 place = igsdk_mix(SEED_PLACE, REGS_SP(regs));
 
-	for (u32 i = 0; i < IGSDK_MAX_FRAMES; i++) {
-		if (i >= n)
+	place = igsdk_mix(place, caller_address(regs));
+	place = igsdk_mix(place, REGS_IP(regs));
+	for (u32 i = 0; i < IGSDK_MAX_RETURNS; i++) {
+		if (i >= walk->head.n_returns)
 			break;
-		hash = mix(hash, thread->frames[first + i]);
+		place = igsdk_mix(place, walk->head.returns[i].where);
+		place = igsdk_mix(place, walk->head.returns[i].address);
 	}
-	return hash;
+	return place;
 }
 
-static __noinline int stack_take(struct thread *thread, struct pt_regs *regs)
+static __always_inline void walk_begin(struct walk *walk, struct pt_regs *regs, u64 process)
 {
-	u32 size = max_frames * sizeof(u64);
-	long bytes;
-
-	if (size > sizeof(thread->frames) - sizeof(u64))
-		size = sizeof(thread->frames) - sizeof(u64);
-	bytes = bpf_get_stack(regs, &thread->frames[1], size, BPF_F_USER_STACK);
-	thread->ip = REGS_IP(regs);
-	thread->caller_sp = REGS_SP(regs);
-	thread->fp = REGS_FP(regs);
-	thread->walk_error = bytes < 0 ? bytes : 0;
-	thread->n_frames = bytes > 0 ? bytes / sizeof(u64) : 0;
-	if (!thread->n_frames) {
-		count_loss(IGSDK_LOSS_STACK_FAILED);
-		thread->stack = mix(2, (u32)thread->walk_error) | 1;
-		return 0;
-	}
-	add_caller(thread, regs);
-	thread->stack = hash_frames(thread, 3) | 1;
-	return 0;
+	walk->pages = walk->at_end = 0;
+	walk->python = 0;
+	walk->offset = REGS_SP(regs) & (PAGE_BYTES - 8);
+	walk->head.process = process;
+	walk->head.flags = 0;
+	walk->head.template_id = 0;
+	walk->head.space = 0;
+	walk->head.n_python = 0;
+	walk->head.stack_bytes = 0;
+	walk->head.pid = bpf_get_current_pid_tgid() >> 32;
+	walk->head.tid = bpf_get_current_pid_tgid();
+	save_registers(walk->head.registers, regs);
+	note_returns(walk);
+	walk->head.place = place_of(walk, regs);
 }
 
-/* Sends the thread's stack, unless this process's was sent before. */
-GLOBAL int stack_send(struct thread *thread, struct igsdk_account *account)
+static __always_inline void take_bytes(struct walk *walk)
 {
-	NEED(thread);
-	NEED(account);
-	u64 key = mix(account->key.process, account->key.stack);
-	u32 bytes = (thread->n_frames & 127) * sizeof(u64);
-	struct igsdk_capture head = {};
-	struct bpf_dynptr record;
+	u32 bytes;
+
+	copy_pages(walk, IGSDK_STACK_PAGES);
+	bytes = copied_bytes(walk);
+	if (walk->at_end)
+		walk->head.flags |= IGSDK_CAPTURE_STACK_END;
+	if (bytes > IGSDK_STACK_BYTES) {
+		bytes = IGSDK_STACK_BYTES;
+		walk->head.flags &= ~IGSDK_CAPTURE_STACK_END;
+	}
+	walk->head.stack_bytes = bytes;
+	walk->head.flags |= IGSDK_CAPTURE_NATIVE;
+}
+
+/* Sends what has a key of its own once; what the ring has no room for is sent again. */
+static __always_inline void send_once(struct walk *walk, u32 slot)
+{
+	u64 mark = igsdk_mix(igsdk_mix(SEED_SENT, walk->head.process), walk->head.key);
 	u8 sent = 1;
 
-	if (bpf_map_lookup_elem(&sent_stacks, &key)) {
-		account->captured = true;
-		return 0;
-	}
-	head.process = account->key.process;
-	head.key = account->key.stack;
-	head.time = bpf_ktime_get_boot_ns();
-	head.ip = thread->ip;
-	head.sp = thread->caller_sp;
-	head.fp = thread->fp;
-	head.size = sizeof(head) + bytes;
-	head.pid = bpf_get_current_pid_tgid() >> 32;
-	head.tid = bpf_get_current_pid_tgid();
-	head.n_frames = bytes / sizeof(u64);
-	head.error = thread->walk_error;
-	head.flags = head.n_frames ? IGSDK_CAPTURE_FRAME_POINTERS : IGSDK_CAPTURE_FAILED;
-	if (head.n_frames >= max_frames)
-		head.flags |= IGSDK_CAPTURE_TRUNCATED;
-	if (bpf_ringbuf_reserve_dynptr(&captures, head.size, 0, &record)) {
-		bpf_ringbuf_discard_dynptr(&record, 0);
+	if (bpf_map_lookup_elem(&sent_stacks, &mark))
+		return;
+	send_names(slot);
+	if (send_stack(slot))
+		bpf_map_update_elem(&sent_stacks, &mark, &sent, BPF_ANY);
+	else
 		count_loss(IGSDK_LOSS_CAPTURES);
-		return 0;
+}
+
+/* A native stack that was not seen before. Without room for it its Python frames go alone. */
+static __always_inline void send_fresh(struct walk *walk, u32 slot)
+{
+	walk->head.key = IGSDK_KEY_FRESH | __sync_fetch_and_add(&next_stack, 1);
+	take_bytes(walk);
+	send_names(slot);
+	if (send_stack(slot))
+		return;
+	count_loss(IGSDK_LOSS_STACK_BYTES);
+	walk->head.flags &= ~(IGSDK_CAPTURE_NATIVE | IGSDK_CAPTURE_STACK_END);
+	walk->head.flags |= IGSDK_CAPTURE_NO_ROOM;
+	walk->head.stack_bytes = 0;
+	walk->head.key = igsdk_mix(SEED_PYTHON, walk->python) & ~IGSDK_KEY_FRESH;
+	send_once(walk, slot);
+}
+
+static __always_inline u64 stack_key(struct walk *walk, u32 slot)
+{
+	python_walk(slot);
+	walk->head.time = bpf_ktime_get_boot_ns();
+	if (!template_search(slot)) {
+		send_fresh(walk, slot);
+		return walk->head.key;
 	}
-	bpf_dynptr_write(&record, 0, &head, sizeof(head), 0);
-	if (bytes)
-		bpf_dynptr_write(&record, sizeof(head), &thread->frames[thread->first_frame & 1],
-				 bytes, 0);
-	bpf_ringbuf_submit_dynptr(&record, BPF_RB_FORCE_WAKEUP);
-	bpf_map_update_elem(&sent_stacks, &key, &sent, BPF_ANY);
-	account->captured = true;
-	return 0;
+	walk->head.key = igsdk_mix(igsdk_mix(SEED_TEMPLATE, walk->head.template_id), walk->python) &
+			 ~IGSDK_KEY_FRESH;
+	send_once(walk, slot);
+	return walk->head.key;
+}
+
+/* The key of the stack at which the thread stands. */
+static __noinline u64 stack_take(struct pt_regs *regs, u64 process)
+{
+	u32 slot = walk_claim();
+	struct walk *walk = walk_at(slot);
+	u64 key;
+
+	if (slot == NO_WALK || !walk) {
+		count_loss(IGSDK_LOSS_STACK_FAILED);
+		return IGSDK_KEY_BUSY;
+	}
+	walk_begin(walk, regs, process);
+	key = stack_key(walk, slot);
+	walk_release(walk);
+	return key;
 }
 
 #endif

@@ -52,13 +52,6 @@ struct thread {
 	u32 contexts;	   /* depth of the stack of current contexts */
 	u32 contexts_seen; /* the process's count when the top was resolved */
 	struct current_context current[MAX_CONTEXTS];
-
-	s32 walk_error;
-	u32 first_frame;
-	u32 n_frames;
-	u32 pad2;
-	u64 ip, caller_sp, fp;
-	u64 frames[IGSDK_MAX_FRAMES + 1];
 };
 
 struct {

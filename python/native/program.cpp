@@ -22,7 +22,10 @@ const std::vector<std::pair<const char *, std::vector<const char *>>> sized_maps
     {"handles_max", {"handles"}},
     {"events_bytes", {"events"}},
     {"captures_bytes", {"captures"}},
+    {"templates_max", {"templates"}},
 };
+
+constexpr uint32_t walks_per_cpu = 2; // WALKS_PER_CPU of bpf/walk.h
 
 thread_local std::string last_message;
 
@@ -183,6 +186,8 @@ void Program::apply(const Settings &settings, const Texts &texts) {
 }
 
 void Program::load() {
+    auto walks = static_cast<uint32_t>(libbpf_num_possible_cpus()) * walks_per_cpu;
+    bpf_map__set_max_entries(bpf_object__find_map_by_name(object_, "walks"), walks);
     if (int error = bpf_object__load(object_))
         fail("loading the BPF program", -error);
 }
