@@ -16,7 +16,7 @@ from igsdk._units import format_bytes, format_duration
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-FrameKind = Literal["native", "python", "marker"]
+FrameKind = Literal["native", "python", "interpreter", "marker"]
 EventType = Literal["alloc", "free", "failure", "implicit-free"]
 
 

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One stack of native and Python frames: each Python frame where its interpreter frame stands.
+
+The interpreter's function `_PyEval_EvalFrameDefault` runs Python frames: one a call up to
+3.10, later all those that call one another without C code between. The outermost of each
+such run is marked as its entry, so runs and calls of that function pair off from the leaf
+on (facts/cpython-frames.md section 3.2). Everything here is leaf first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from .._events import marker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from .._events import Frame
+
+#: the reason where the interpreter runs frames that its thread does not list
+NOT_KNOWN = "Python frames not known"
+
+
+class Role(Enum):
+    """What a native call is to the Python frames around it."""
+
+    CODE = auto()  # of a program or an extension module: always its own
+    EVAL = auto()  # the interpreter's function that runs Python frames
+    EVAL_PART = auto()  # a piece that the compiler cut out of it, and that it calls
+    INTERPRETER = auto()  # other code of the interpreter's file
+    START = auto()  # where the C library starts a process or a thread
+    UNKNOWN = auto()  # code of no file, as perf trampolines are
+
+
+@dataclass(frozen=True, slots=True)
+class NativeCall:
+    """One native call: its frames (several where functions were inlined, innermost first).
+
+    ``hidden`` are the same frames as a part of the interpreter.
+    """
+
+    frames: tuple[Frame, ...]
+    hidden: tuple[Frame, ...]
+    role: Role = Role.CODE
+
+    @classmethod
+    def of(cls, frames: Iterable[Frame], role: Role = Role.CODE) -> NativeCall:
+        """A call whose hidden frames are made of the others."""
+        kept = tuple(frames)
+        return cls(kept, tuple(_hidden(frame) for frame in kept), role)
+
+
+def _hidden(frame: Frame) -> Frame:
+    return frame if frame.kind == "marker" else replace(frame, kind="interpreter")
+
+
+@dataclass(frozen=True, slots=True)
+class PythonCall:
+    """One Python frame; ``entry``: the outermost of those that one interpreter call runs."""
+
+    frame: Frame
+    entry: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What was taken of one stack.
+
+    ``native_end`` and ``python_end`` say why such frames end before the stack does, or
+    why there are none; None: they are complete.
+    """
+
+    native: Sequence[NativeCall]
+    python: Sequence[PythonCall]
+    native_end: str | None = None
+    python_end: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The frames of one stack, and why they might be more or in another order (or None)."""
+
+    frames: tuple[Frame, ...]
+    doubt: str | None = None
+
+
+def merge(parts: Parts) -> Merged:
+    """Puts both kinds of frames into one order; none of them is ever left out."""
+    if not parts.native:
+        reasons = _markers(parts.python_end, parts.native_end)
+        return Merged((*(call.frame for call in parts.python), *reasons))
+    evals = _eval_calls(parts.native)
+    runs = _runs(parts.python)
+    placed = dict(zip(evals, runs, strict=False))
+    rest = [frame for run in runs[len(evals) :] for frame in run]
+    if rest and parts.native_end is None:
+        placed.setdefault(_home(parts.native, evals), []).extend(rest)
+        return Merged(
+            tuple(_laid_out(parts, placed, [], _break(parts, evals, runs))),
+            "fewer interpreter calls than Python frames need: their order is a guess",
+        )
+    ends_at = _break(parts, evals, runs)
+    doubt = NOT_KNOWN if len(evals) > len(runs) and parts.python_end is None else None
+    return Merged(tuple(_laid_out(parts, placed, rest, ends_at)), doubt)
+
+
+def _markers(*reasons: str | None) -> list[Frame]:
+    return [marker(reason) for reason in reasons if reason]
+
+
+def _eval_calls(native: Sequence[NativeCall]) -> list[int]:
+    """Places of the calls that run Python frames; a cut-out piece and its caller are one."""
+    after = [*native[1:], None]
+    return [
+        place
+        for place, (call, caller) in enumerate(zip(native, after, strict=True))
+        if call.role is Role.EVAL
+        or (call.role is Role.EVAL_PART and (caller is None or caller.role is not Role.EVAL))
+    ]
+
+
+def _runs(python: Sequence[PythonCall]) -> list[list[Frame]]:
+    """Python frames by interpreter call; the last run may lack its entry."""
+    runs: list[list[Frame]] = []
+    is_open = False
+    for call in python:
+        if not is_open:
+            runs.append([])
+        runs[-1].append(call.frame)
+        is_open = not call.entry
+    return runs
+
+
+def _home(native: Sequence[NativeCall], evals: Sequence[int]) -> int:
+    """Where Python frames belong whose interpreter call was not recognised."""
+    if evals:
+        return evals[-1]
+    inside = (place for place, call in enumerate(native) if call.role is Role.INTERPRETER)
+    return next(inside, len(native))
+
+
+def _break(parts: Parts, evals: Sequence[int], runs: Sequence[object]) -> int | None:
+    """The call behind whose Python frames others are missing; None where none are."""
+    matched = min(len(evals), len(runs))
+    if parts.python_end and matched and not parts.python[-1].entry:
+        return evals[matched - 1]
+    if len(evals) > len(runs):
+        return evals[len(runs)]
+    if parts.python_end is None:
+        return None
+    return evals[-1] if evals else len(parts.native)
+
+
+def _laid_out(
+    parts: Parts, placed: dict[int, list[Frame]], rest: Sequence[Frame], ends_at: int | None
+) -> list[Frame]:
+    """The frames in order. ``rest``: Python frames behind the end of the native ones."""
+    frames: list[Frame] = []
+    reason = parts.python_end or NOT_KNOWN
+    if rest:
+        ends_at = None
+    hidden = _hidden_calls(parts.native, placed, bool(parts.python), ends_at)
+    for place, call in enumerate(parts.native):
+        frames += placed.get(place, ())
+        if place == ends_at:
+            frames.append(marker(reason))
+        frames += call.hidden if place in hidden else call.frames
+    frames += placed.get(len(parts.native), ())
+    if ends_at == len(parts.native):
+        frames.append(marker(reason))
+    frames += [*_markers(parts.native_end), *rest]
+    return frames + _markers(parts.python_end) if rest else frames
+
+
+def _hidden_calls(
+    native: Sequence[NativeCall],
+    placed: dict[int, list[Frame]],
+    has_python: bool,
+    ends_at: int | None,
+) -> set[int]:
+    """Calls that Python frames stand for; nothing where those are missing."""
+    if not has_python:
+        return set()
+    last = len(native) if ends_at is None else ends_at
+    hidden = {place for place in range(last) if _is_interpreter(native, place)}
+    if ends_at is None:
+        hidden |= _start_of(native, max(placed, default=-1))
+    return hidden
+
+
+def _is_interpreter(native: Sequence[NativeCall], place: int) -> bool:
+    role = native[place].role
+    if role is Role.UNKNOWN:  # a perf trampoline stands between two of the interpreter's
+        around = [call.role for call in native[max(0, place - 1) : place + 2]]
+        return len(around) == 3 and around[0] is Role.EVAL and around[2] is Role.INTERPRETER
+    return role in (Role.EVAL, Role.EVAL_PART, Role.INTERPRETER)
+
+
+def _start_of(native: Sequence[NativeCall], outermost: int) -> set[int]:
+    """The start of the process or thread, outside the outermost Python frame."""
+    start = set()
+    for place in range(len(native) - 1, outermost, -1):
+        if native[place].role not in (Role.START, Role.INTERPRETER):
+            break
+        start.add(place)
+    return start
