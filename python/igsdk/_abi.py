@@ -118,11 +118,20 @@ LOSSES = (
     "format_unknown",
     "unmap_partial",
     "seccomp",
+    "python_fault",
+    "stack_bytes",
 )
 
 EVENTS = {"none": 0, "failures": 1, "all": 2}
 PID_TRACKED, PID_LATE = 1, 2
-CAPTURE_TRUNCATED, CAPTURE_FAILED = 1 << 4, 1 << 5
+RECORD_STACK, RECORD_CODE, RECORD_CLASS = range(1, 4)  # of the captures ring
+CAPTURE_NATIVE, CAPTURE_TEMPLATE, CAPTURE_PYTHON = 1 << 0, 1 << 1, 1 << 2
+CAPTURE_PYTHON_CUT, CAPTURE_PYTHON_FAULT = 1 << 3, 1 << 4
+CAPTURE_NO_ROOM, CAPTURE_STACK_END = 1 << 5, 1 << 6
+KEY_BUSY = 2  # nothing was taken: no record of it comes
+KEY_FRESH = 1 << 63  # of one call and no other
+FRAME_ENTRY = 1
+TEMPLATE_SEED = 0x7E3A9B1D5C2F4861
 RECORD_ALLOC, RECORD_FREE, RECORD_FAILURE, RECORD_CONTEXT_END, RECORD_PROCESS_END = range(1, 6)
 LIVE, ENDED_CONTEXT, ENDED_PROCESS = range(3)
 
@@ -139,7 +148,57 @@ _TOTALS = [
     (f"{what}_{unit}", "<u8") for what in ("alloc", "free", "fail") for unit in ("bytes", "calls")
 ]
 
-LAYOUTS: dict[str, list[tuple[str, str]]] = {
+_RECORD = [("size", "<u4"), ("record", "<u4")]
+_STRING = [("object", "<u8"), ("length", "<u8"), ("kind", "<u4"), ("taken", "<u4")]
+_PYTHON = [("runtime", "<u8"), ("flavour", "<u4")] + [
+    (name, "<u2")
+    for name in (
+        "version",
+        "lasti_scale",
+        "interpreters_head",
+        "tss_key",
+        "tss_slots",
+        "interp_next",
+        "interp_threads",
+        "thread_next",
+        "thread_id",
+        "thread_native_id",
+        "thread_frame",
+        "cframe_frame",
+        "frame_size",
+        "frame_previous",
+        "frame_code",
+        "frame_instruction",
+        "frame_owner",
+        "frame_is_entry",
+        "frame_locals",
+        "owner_shim",
+        "code_size",
+        "code_argcount",
+        "code_first_line",
+        "code_varnames",
+        "code_file",
+        "code_name",
+        "code_table",
+        "code_start",
+        "code_first_traceable",
+        "object_type",
+        "tuple_items",
+        "bytes_size",
+        "bytes_data",
+        "type_name",
+        "type_flags",
+        "string_length",
+        "string_state",
+        "string_ascii_data",
+        "string_data",
+        "string_kind_shift",
+        "string_ascii_bit",
+        "code_tag",
+    )
+]
+
+LAYOUTS: dict[str, list[Any]] = {
     "account": [
         *_KEY,
         *_TOTALS,
@@ -201,22 +260,66 @@ LAYOUTS: dict[str, list[tuple[str, str]]] = {
         ("record", "u1"),
         ("call", "u1"),
     ],
+    # variable part behind it: n_python rows of "python_frame", then the stack
     "capture": [
+        *_RECORD,
         ("process", "<u8"),
         ("key", "<u8"),
         ("time", "<u8"),
-        ("ip", "<u8"),
-        ("sp", "<u8"),
-        ("fp", "<u8"),
-        ("size", "<u4"),
+        ("template_id", "<u8"),
+        ("place", "<u8"),
         ("pid", "<u4"),
         ("tid", "<u4"),
         ("flags", "<u4"),
-        ("n_frames", "<u2"),
+        ("space", "<u4"),
         ("n_python", "<u2"),
+        ("n_returns", "<u2"),
         ("stack_bytes", "<u4"),
-        ("error", "<i4"),
-        ("pad", "<u4"),
+        ("registers", "<u8", (33,)),
+        ("returns", "<u8", (8, 2)),
+    ],
+    "python_frame": [
+        ("code", "<u8"),
+        ("check", "<u8"),
+        ("type", "<u8"),
+        ("lasti", "<i4"),
+        ("flags", "<u4"),
+    ],
+    "code": [
+        *_RECORD,
+        ("process", "<u8"),
+        ("code", "<u8"),
+        ("check", "<u8"),
+        ("table", "<u8"),
+        ("table_length", "<u8"),
+        *((f"name_{field}", kind) for field, kind in _STRING),
+        *((f"file_{field}", kind) for field, kind in _STRING),
+        ("pid", "<u4"),
+        ("first_line", "<i4"),
+        ("table_taken", "<u4"),
+        ("space", "<u4"),
+        ("name_bytes", "V256"),
+        ("file_bytes", "V512"),
+        ("table_bytes", "V2048"),
+    ],
+    "class": [
+        *_RECORD,
+        ("process", "<u8"),
+        ("type", "<u8"),
+        ("name_address", "<u8"),
+        ("pid", "<u4"),
+        ("taken", "<u4"),
+        ("name", "V256"),
+    ],
+    "python": _PYTHON,
+    "space": [("generation", "<u4"), ("pad", "<u4"), *_PYTHON],
+    "template_key": [("process", "<u8"), ("place", "<u8"), ("space", "<u4"), ("way", "<u4")],
+    "template": [
+        ("id", "<u8"),
+        ("hash", "<u8"),
+        ("n_slots", "<u4"),
+        ("bytes", "<u4"),
+        ("slots", "<u2", (512,)),
     ],
     "device": [("ordinal", "<u8"), ("process", "<u4"), ("pad", "<u4"), ("uuid", "V16")],
     "mapping": [

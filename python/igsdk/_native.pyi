@@ -138,6 +138,119 @@ def return_probe_passes(refused: int) -> bool | None:
     """Whether a process lives on whose filter kills it at that system call when a
     function with a return probe returns; None where it can't be tried."""
 
+# stack_bindings.cpp: the stack table between the captures ring and Python
+
+class RawStack:
+    """A distinct stack before it has names; several capture keys may mean one.
+
+    Attributes:
+        number: dense, from 1 on, never used twice in a run; 0 is never a stack.
+        pid, process: of the process that it was first seen in (id, instance).
+        how: "unwind tables", "Python frames only" or "not taken".
+        end: why the native frames end where they do: "" = at the start of the thread,
+            "cut" = the copied part of the stack ends, "unreadable" = readable memory ends,
+            "no rules" = a frame without unwind tables, "not code" = a return address that
+            is no code, "loop", "too long" = more frames than are looked at, "no room" = the
+            ring was full: only Python frames were taken, "busy" = nothing was taken,
+            "lost" = the frames were known and dropped.
+        native: (file id, 0 = no file; offset in the file of the call itself, without a file
+            its address; address where it goes on: the instruction pointer, then return
+            addresses), leaf first. Addresses are those of the first process.
+        python: (code number, byte offset of the instruction, class number, whether the
+            frame is the outermost of its interpreter call), leaf first; numbers may be 0:
+            no class, or a code object that there was no room for.
+        flags: _abi.CAPTURE_PYTHON, _PYTHON_CUT, _PYTHON_FAULT, _NO_ROOM.
+    """
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def process(self) -> int: ...
+    @property
+    def how(self) -> str: ...
+    @property
+    def end(self) -> str: ...
+    @property
+    def native(self) -> list[tuple[int, int, int]]: ...
+    @property
+    def python(self) -> list[tuple[int, int, int, bool]]: ...
+    @property
+    def flags(self) -> int: ...
+
+class Code:
+    """What a code object said of itself. `complete`: name, file and table are whole.
+
+    `version` is 0x030b for 3.11, 0 = not known; `table` is the line table as that version
+    lays it out.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def file(self) -> str: ...
+    @property
+    def first_line(self) -> int: ...
+    @property
+    def table(self) -> bytes: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def complete(self) -> bool: ...
+
+class MappedFile:
+    """A file that code was mapped from. `fd` stays open for as long as this object lives."""
+
+    @property
+    def path(self) -> str: ...  # as the process named it
+    @property
+    def fd(self) -> int: ...  # -1: could not be opened; not to be closed
+    @property
+    def device(self) -> int: ...  # as os.makedev gives it
+    @property
+    def inode(self) -> int: ...
+
+class StackTable:
+    """The table without a loaded program, fed by hand: for tests and benchmarks."""
+
+    def __init__(self, watch: MapWatch | None = None, limits: Mapping_[str, int] = ...) -> None:
+        """Makes BPF maps of its own. Limits: stacks, keys, pending, codes, text_bytes, places."""
+
+    def take(self, record: bytes, /) -> None: ...  # one record of the captures ring
+    def admit(self, pid: int, /) -> None:
+        """From now on code that this process maps is opened as soon as it appears."""
+
+    def set_python(self, pid: int, layout: bytes, /) -> None:
+        """Says where the interpreter keeps what (dtype ``python``); ValueError: wrong size."""
+
+    def take_stacks(self) -> list[RawStack]:
+        """The distinct stacks since the last call, each once in a run."""
+
+    def code(self, number: int, /) -> Code:
+        """KeyError where it was never told or its process was forgotten."""
+
+    def class_name(self, number: int, /) -> str:
+        """Empty where it could not be read; KeyError as with code()."""
+
+    def file(self, file_id: int, /) -> MappedFile | None:
+        """None where the file was dropped: there were too many."""
+
+    def stack_numbers(self, processes: bytes, keys: bytes, /) -> bytes:
+        """u64 instances and u64 capture keys to u32 numbers; 0 = not known, or lost."""
+
+    def forget_keys(self, processes: bytes, keys: bytes, /) -> None:
+        """Keys that no account has any more."""
+
+    def forget_process(self, process: int, /) -> None:
+        """Drops what is kept of a process whose rows were recycled; numbers stay."""
+
+    def stack_counts(self) -> dict[str, int]:
+        """Records by sort, what is kept, and as `lost_*` what found no room or was no record."""
+
+    def templates(self) -> list[tuple[bytes, bytes]]: ...  # key and value, of the kernel's map
+    def space(self, pid: int, /) -> bytes: ...  # dtype ``space``, b"" = none
+
 # tracer.cpp: rows travel as bytes, to be read with the dtypes of igsdk._abi
 
 class ProgramError(OSError): ...
@@ -148,6 +261,7 @@ class Tracer:
         object: bytes,  # noqa: A002
         settings: Mapping_[str, int],
         texts: Mapping_[str, str] = ...,
+        watch: MapWatch | None = None,  # kept; without it maps are read from /proc
     ) -> None: ...
     @property
     def mode(self) -> str: ...  # which sort of link attaches
@@ -170,7 +284,16 @@ class Tracer:
     def fileno(self) -> int: ...  # readable when there are events
     def flush(self) -> None: ...
     def take_events(self) -> bytes: ...
-    def take_captures(self) -> bytes: ...
+    # From here to stack_counts: see StackTable, which has the same.
+    def admit(self, pid: int, /) -> None: ...
+    def set_python(self, pid: int, layout: bytes, /) -> None: ...
+    def take_stacks(self) -> list[RawStack]: ...  # call it behind take_events: see reader.h
+    def code(self, number: int, /) -> Code: ...
+    def class_name(self, number: int, /) -> str: ...
+    def file(self, file_id: int, /) -> MappedFile | None: ...
+    def stack_numbers(self, processes: bytes, keys: bytes, /) -> bytes: ...
+    def forget_keys(self, processes: bytes, keys: bytes, /) -> None: ...
+    def stack_counts(self) -> dict[str, int]: ...
     def accounts(self) -> bytes: ...
     def usages(self) -> bytes: ...
     def processes(self) -> bytes: ...
