@@ -1,27 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sees every file that is mapped as code on the machine, the moment that it is.
-//
-// The kernel's perf side band (MMAP2, COMM, FORK, EXIT of a dummy event on each CPU)
-// needs no tracefs and no polling: a thread of our own, which never takes the GIL,
-// sleeps until the kernel wakes it.
-#include "mapping_table.h"
+#include "watch.h"
 #include "parts.h"
-#include "support.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <fstream>
 #include <linux/perf_event.h>
-#include <memory>
-#include <mutex>
 #include <poll.h>
 #include <pybind11/stl.h>
-#include <string>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <utility>
-#include <vector>
 
 namespace py = pybind11;
 
@@ -31,25 +19,22 @@ namespace {
 constexpr size_t kDataPages = 32; // of each CPU; a power of two
 constexpr size_t kMaxFresh = 4096;
 
-// A mapping as Python sees it.
-struct Seen {
-    int32_t pid, tid;
-    Mapping mapping;
-};
+} // namespace
 
 // One side-band record, parsed.
-struct Record {
+struct SideBandRecord {
     uint32_t type;
     bool exec;
+    bool wanted;
     int32_t pid, tid, parent;
     uint64_t time_ns, lost;
     Mapping mapping;
     MappedFile file;
 };
 
-class Ring {
+class SideBandRing {
   public:
-    explicit Ring(int cpu) {
+    explicit SideBandRing(int cpu) {
         perf_event_attr attr{};
         attr.size = sizeof(attr);
         attr.type = PERF_TYPE_SOFTWARE;
@@ -74,9 +59,9 @@ class Ring {
             throw_errno("mmap of a perf ring");
         control_ = static_cast<perf_event_mmap_page *>(area);
     }
-    Ring(const Ring &) = delete;
-    Ring &operator=(const Ring &) = delete;
-    ~Ring() {
+    SideBandRing(const SideBandRing &) = delete;
+    SideBandRing &operator=(const SideBandRing &) = delete;
+    ~SideBandRing() {
         if (control_)
             ::munmap(control_, (1 + kDataPages) * page_);
     }
@@ -112,6 +97,10 @@ class Ring {
     perf_event_mmap_page *control_ = nullptr;
     std::string record_;
 };
+
+namespace {
+
+using Record = SideBandRecord;
 
 template <typename T> T field(const std::string &record, size_t at) {
     T value{};
@@ -170,148 +159,183 @@ std::vector<int> online_cpus() {
     return cpus;
 }
 
-class MapWatch {
-  public:
-    MapWatch(std::vector<std::string> prefixes, size_t processes, double keep_ended)
-        : prefixes_(std::move(prefixes)), ready_(make_eventfd()), wake_(make_eventfd()) {
-        TableLimits limits;
-        limits.processes = processes;
-        limits.keep_ended_ns = static_cast<uint64_t>(keep_ended * 1e9);
-        table_ = MappingTable(limits);
-        for (int cpu : online_cpus())
-            rings_.push_back(std::make_unique<Ring>(cpu));
-        if (rings_.empty())
-            throw_errno("no CPU is online in /sys", ENODEV);
-        thread_ = start_quiet_thread([this] { run(); });
+} // namespace
+
+MapWatch::MapWatch(std::vector<std::string> prefixes, size_t processes, double keep_ended)
+    : prefixes_(std::move(prefixes)), ready_(make_eventfd()), wake_(make_eventfd()) {
+    TableLimits limits;
+    limits.processes = processes;
+    limits.keep_ended_ns = static_cast<uint64_t>(keep_ended * 1e9);
+    table_ = MappingTable(limits);
+    for (int cpu : online_cpus())
+        rings_.push_back(std::make_unique<SideBandRing>(cpu));
+    if (rings_.empty())
+        throw_errno("no CPU is online in /sys", ENODEV);
+    thread_ = start_quiet_thread([this] { run(); });
+}
+
+MapWatch::~MapWatch() { close(); }
+
+std::vector<Seen> MapWatch::take_libraries() {
+    std::lock_guard<std::mutex> guard(lock_);
+    clear_eventfd(ready_);
+    return std::exchange(fresh_, {});
+}
+
+std::vector<Seen> MapWatch::mappings(int32_t pid) {
+    // What the rings hold already was mapped before this call.
+    catch_up();
+    std::vector<Seen> result;
+    for (Mapping &mapping : known(pid))
+        result.push_back({pid, pid, std::move(mapping)});
+    return result;
+}
+
+std::vector<Mapping> MapWatch::known(int32_t pid) {
+    std::lock_guard<std::mutex> guard(lock_);
+    return table_.mappings(pid);
+}
+
+bool MapWatch::complete(int32_t pid) {
+    std::lock_guard<std::mutex> guard(lock_);
+    return table_.complete(pid);
+}
+
+std::vector<std::pair<std::string, uint64_t>> MapWatch::counts() {
+    std::lock_guard<std::mutex> guard(lock_);
+    return {{"lost", lost_},
+            {"forgotten", table_.forgotten()},
+            {"processes", table_.processes()},
+            {"mappings", table_.total()}};
+}
+
+uint64_t MapWatch::lost() {
+    std::lock_guard<std::mutex> guard(lock_);
+    return lost_;
+}
+
+void MapWatch::close() {
+    stopping_ = true;
+    signal_eventfd(wake_);
+    if (thread_.joinable())
+        thread_.join();
+    std::lock_guard<std::mutex> guard(drain_lock_);
+    rings_.clear();
+}
+
+void MapWatch::listen(MapListener *listener) {
+    std::lock_guard<std::mutex> draining(drain_lock_);
+    listener_ = listener;
+}
+
+void MapWatch::catch_up() {
+    std::lock_guard<std::mutex> draining(drain_lock_);
+    drain();
+}
+
+void MapWatch::settled(const std::function<void()> &body) {
+    std::lock_guard<std::mutex> draining(drain_lock_);
+    drain();
+    body();
+}
+
+void MapWatch::run() {
+    std::vector<pollfd> polled{{wake_.get(), POLLIN, 0}};
+    for (const auto &ring : rings_)
+        polled.push_back({ring->fd(), POLLIN, 0});
+    while (!stopping_) {
+        ::poll(polled.data(), polled.size(), -1);
+        // A CPU that went away says POLLHUP for ever.
+        for (pollfd &entry : polled)
+            if (entry.revents & (POLLHUP | POLLERR))
+                entry.fd = -1;
+        catch_up();
     }
+}
 
-    ~MapWatch() { close(); }
-
-    int fileno() const { return ready_.get(); }
-
-    std::vector<Seen> take_libraries() {
-        std::lock_guard<std::mutex> guard(lock_);
-        clear_eventfd(ready_);
-        return std::exchange(fresh_, {});
-    }
-
-    std::vector<Seen> mappings(int32_t pid) {
-        // What the rings hold already was mapped before this call.
-        drain();
-        std::lock_guard<std::mutex> guard(lock_);
-        std::vector<Seen> result;
-        for (Mapping &mapping : table_.mappings(pid))
-            result.push_back({pid, pid, std::move(mapping)});
-        return result;
-    }
-
-    bool complete(int32_t pid) {
-        std::lock_guard<std::mutex> guard(lock_);
-        return table_.complete(pid);
-    }
-
-    std::vector<std::pair<std::string, uint64_t>> counts() {
-        std::lock_guard<std::mutex> guard(lock_);
-        return {{"lost", lost_},
-                {"forgotten", table_.forgotten()},
-                {"processes", table_.processes()},
-                {"mappings", table_.total()}};
-    }
-
-    uint64_t lost() {
-        std::lock_guard<std::mutex> guard(lock_);
-        return lost_;
-    }
-
-    void close() {
-        stopping_ = true;
-        signal_eventfd(wake_);
-        if (thread_.joinable())
-            thread_.join();
-        std::lock_guard<std::mutex> guard(drain_lock_);
-        rings_.clear();
-    }
-
-  private:
-    void run() {
-        std::vector<pollfd> polled{{wake_.get(), POLLIN, 0}};
-        for (const auto &ring : rings_)
-            polled.push_back({ring->fd(), POLLIN, 0});
-        while (!stopping_) {
-            ::poll(polled.data(), polled.size(), -1);
-            // A CPU that went away says POLLHUP for ever.
-            for (pollfd &entry : polled)
-                if (entry.revents & (POLLHUP | POLLERR))
-                    entry.fd = -1;
-            drain();
-        }
-    }
-
-    // A process moves between CPUs, so its records lie in several rings: in order of time
-    // they make sense. The table is locked only while parsed records are booked.
-    void drain() {
-        std::lock_guard<std::mutex> draining(drain_lock_);
-        std::vector<Record> records;
-        auto keep = [&records](const perf_event_header &header, const std::string &bytes) {
-            records.push_back(parse(header, bytes));
-        };
-        for (const auto &ring : rings_)
-            ring->drain(keep);
-        std::stable_sort(records.begin(), records.end(),
-                         [](const Record &a, const Record &b) { return a.time_ns < b.time_ns; });
+// A process moves between CPUs, so its records lie in several rings: in order of time
+// they make sense. The table is locked only while parsed records are booked.
+void MapWatch::drain() {
+    std::vector<Record> records;
+    auto keep = [&records](const perf_event_header &header, const std::string &bytes) {
+        records.push_back(parse(header, bytes));
+    };
+    for (const auto &ring : rings_)
+        ring->drain(keep);
+    std::stable_sort(records.begin(), records.end(),
+                     [](const Record &a, const Record &b) { return a.time_ns < b.time_ns; });
+    {
         std::lock_guard<std::mutex> guard(lock_);
         for (Record &record : records)
             book(record);
         table_.sweep(clock_ns(CLOCK_BOOTTIME));
     }
+    if (listener_)
+        for (const Record &record : records)
+            tell(record);
+}
 
-    void book(Record &record) {
-        switch (record.type) {
-        case PERF_RECORD_MMAP2:
-            return book_mapping(record);
-        case PERF_RECORD_COMM:
-            if (record.exec)
-                table_.exec(record.pid, record.time_ns);
-            return;
-        case PERF_RECORD_FORK:
-            // A new thread is a fork of its own process.
-            if (record.pid != record.parent)
-                table_.fork(record.parent, record.pid, record.time_ns);
-            return;
-        case PERF_RECORD_EXIT:
-            if (record.pid == record.tid)
-                table_.end(record.pid, record.time_ns);
-            return;
-        case PERF_RECORD_LOST:
-            lost_ += record.lost;
-            return;
-        }
+void MapWatch::book(Record &record) {
+    switch (record.type) {
+    case PERF_RECORD_MMAP2:
+        return book_mapping(record);
+    case PERF_RECORD_COMM:
+        if (record.exec)
+            table_.exec(record.pid, record.time_ns);
+        return;
+    case PERF_RECORD_FORK:
+        // A new thread is a fork of its own process.
+        if (record.pid != record.parent)
+            table_.fork(record.parent, record.pid, record.time_ns);
+        return;
+    case PERF_RECORD_EXIT:
+        if (record.pid == record.tid)
+            table_.end(record.pid, record.time_ns);
+        return;
+    case PERF_RECORD_LOST:
+        lost_ += record.lost;
+        return;
     }
+}
 
-    void book_mapping(Record &record) {
-        // A task that our PID namespace doesn't know is 0 or -1.
-        if (record.pid <= 0)
-            return;
-        bool wanted = has_prefix(plain_basename(record.file.path), prefixes_);
-        record.mapping.file = table_.intern(std::move(record.file));
-        if (wanted && fresh_.size() < kMaxFresh) {
-            fresh_.push_back({record.pid, record.tid, record.mapping});
-            signal_eventfd(ready_);
-        }
-        table_.map(record.pid, std::move(record.mapping));
+void MapWatch::book_mapping(Record &record) {
+    // A task that our PID namespace doesn't know is 0 or -1.
+    if (record.pid <= 0)
+        return;
+    record.wanted = has_prefix(plain_basename(record.file.path), prefixes_);
+    record.mapping.file = table_.intern(std::move(record.file));
+    if (record.wanted && fresh_.size() < kMaxFresh) {
+        fresh_.push_back({record.pid, record.tid, record.mapping});
+        signal_eventfd(ready_);
     }
+    table_.map(record.pid, record.mapping);
+}
 
-    const std::vector<std::string> prefixes_;
-    Fd ready_, wake_;
-    std::mutex drain_lock_; // of the rings; taken before lock_
-    std::vector<std::unique_ptr<Ring>> rings_;
-    std::mutex lock_;
-    MappingTable table_;
-    std::vector<Seen> fresh_;
-    uint64_t lost_ = 0;
-    std::atomic<bool> stopping_{false};
-    std::thread thread_;
-};
+void MapWatch::tell(const Record &record) {
+    switch (record.type) {
+    case PERF_RECORD_MMAP2:
+        if (record.mapping.file)
+            listener_->mapped(record.pid, record.mapping, record.wanted);
+        return;
+    case PERF_RECORD_COMM:
+        if (record.exec)
+            listener_->executed(record.pid);
+        return;
+    case PERF_RECORD_FORK:
+        if (record.pid != record.parent)
+            listener_->forked(record.parent, record.pid);
+        return;
+    case PERF_RECORD_EXIT:
+        if (record.pid == record.tid)
+            listener_->ended(record.pid);
+        return;
+    case PERF_RECORD_LOST:
+        listener_->lost();
+        return;
+    }
+}
+
+namespace {
 
 template <typename T, T Mapping::*member> T of_mapping(const Seen &seen) {
     return seen.mapping.*member;
