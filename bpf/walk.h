@@ -47,11 +47,11 @@ static __always_inline u32 walk_claim(void)
 {
 	u32 first = bpf_get_smp_processor_id() * WALKS_PER_CPU;
 
-	for (u32 slot = first; slot < first + WALKS_PER_CPU; slot++) {
-		struct walk *walk = walk_at(slot);
+	for (u32 i = 0; i < WALKS_PER_CPU; i++) {
+		struct walk *walk = walk_at(first + i);
 
 		if (walk && !__sync_val_compare_and_swap(&walk->busy, 0, 1))
-			return slot;
+			return first + i;
 	}
 	return NO_WALK;
 }
