@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from igsdk._units import format_bytes, format_duration
@@ -64,12 +65,12 @@ class Stack:
 
     id: int
     frames: tuple[Frame, ...]
-    how: str = "frame pointers"
+    how: str = "unwind tables"
     missing: str | None = None
 
     @classmethod
     def of(
-        cls, frames: Iterable[Frame], how: str = "frame pointers", missing: str | None = None
+        cls, frames: Iterable[Frame], how: str = "unwind tables", missing: str | None = None
     ) -> Stack:
         """Make a stack and work out its id from its frames."""
         kept = tuple(frames)
@@ -78,19 +79,24 @@ class Stack:
 
 def stack_id(frames: Iterable[Frame]) -> int:
     """The 64-bit id of a stack's content: never 0, the same in every process and on every node."""
-    digest = hashlib.blake2b(digest_size=8)
-    for frame in frames:
-        fields = (
-            frame.function,
-            frame.file or "",
-            str(frame.line),
-            str(frame.address),
-            frame.mapping or "",
-            frame.build_id or "",
-            frame.kind,
-        )
-        digest.update("\0".join(fields).encode("utf-8", "surrogateescape") + b"\1")
-    return int.from_bytes(digest.digest(), "little") or 1
+    digest = hashlib.blake2b(b"".join(map(_frame_digest, frames)), digest_size=8).digest()
+    return int.from_bytes(digest, "little") or 1
+
+
+@lru_cache(maxsize=1 << 16)
+def _frame_digest(frame: Frame) -> bytes:
+    """16 bytes for the content of a frame: most stacks are made of frames seen before."""
+    fields = (
+        frame.function,
+        frame.file or "",
+        str(frame.line),
+        str(frame.address),
+        frame.mapping or "",
+        frame.build_id or "",
+        frame.kind,
+    )
+    content = "\0".join(fields).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(content, digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)

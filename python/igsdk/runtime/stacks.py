@@ -1,191 +1,165 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From captures to stacks with names, while the process that they are of still lives."""
+"""From raw stacks to stacks with names, while what the names stand in is still there."""
 
 from __future__ import annotations
 
-import os
-from collections import OrderedDict
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from array import array
+from typing import TYPE_CHECKING, Protocol
 
 from .. import _abi
-from .._events import Frame, Stack, marker
-from .libraries import open_mapped
+from .._events import Stack, marker
+from .merge import NOT_KNOWN, Parts, Role, merge
+from .python_frames import Codes, PythonFrames
+from .symbols import Files, NativeCalls
 
 if TYPE_CHECKING:
-    from .._native import SymbolTable
-    from .mappings import Mapping, Mappings
+    from collections.abc import Callable, Sequence
 
-# Functions below which there is no caller: a walk that ends in one is whole.
-_OUTERMOST = {"_start", "clone", "clone3", "__clone3", "__libc_start_call_main", "start_thread"}
-_HOW = "frame pointers"
-_MAX_TABLES = 256
-_MAX_KEYS = 1 << 20
+    from .._native import RawStack
+    from .merge import NativeCall
+    from .snapshot import Array
 
-LOST = marker("stack lost")
+_MAX_STACKS = 1 << 18
 
+_KIB = 32  # of stack that are copied, IGSDK_STACK_BYTES
+_MOST_PYTHON = 1024  # IGSDK_MAX_PYTHON
+#: why native frames end before the stack does, by RawStack.end
+_NATIVE_ENDS = {
+    "cut": f"native frames cut after {_KIB} KiB of stack",
+    "unreadable": "native frames end: the stack above cannot be read",
+    "no rules": "native frames end: this code has no unwind tables",
+    "not code": "native frames end: the return address is no code",
+    "loop": "native frames end: the stack leads back to itself",
+    "too long": "native frames end: there are too many",
+    "no room": "native frames not taken: their buffer was full",
+    "lost": "native frames lost",
+}
+# How they may end where the outermost function has no rule that says so.
+_AT_START = ("no rules", "not code", "loop")
+_CUT = ("cut", "unreadable", "too long")
+# The kernel counts these.
+_COUNTED = ("no room", "busy")
+_BUSY = "stack not taken: no memory to take it in was free"
 
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """A table reads its file for as long as it lives."""
-
-    table: SymbolTable
-    fd: int
-
-
-class SymbolTables:
-    """The symbols of each mapped file, opened at first sight and kept; bounded."""
-
-    def __init__(self) -> None:
-        self._tables: OrderedDict[tuple[int, int], _Open | None] = OrderedDict()
-
-    def of(self, pid: int, mapping: Mapping) -> SymbolTable | None:
-        """The table of a mapping's file, or None where it cannot be read."""
-        key = (mapping.device, mapping.inode)
-        if key not in self._tables:
-            self._tables[key] = self._open(pid, mapping)
-            if len(self._tables) > _MAX_TABLES:
-                self._drop_oldest()
-        self._tables.move_to_end(key)
-        entry = self._tables[key]
-        return entry.table if entry else None
-
-    def close(self) -> None:
-        """Closes the files."""
-        while self._tables:
-            self._drop_oldest()
-
-    def _drop_oldest(self) -> None:
-        _, entry = self._tables.popitem(last=False)
-        if entry:
-            os.close(entry.fd)
-
-    def _open(self, pid: int, mapping: Mapping) -> _Open | None:
-        from .._native import SymbolTable
-
-        fd = _open_file(pid, mapping)
-        if fd is None:
-            return None
-        with suppress(ValueError):
-            return _Open(SymbolTable(fd), fd)
-        os.close(fd)
-        return None
+LOST = Stack.of([marker("stack lost")], "", "its capture was lost")
+BUSY = Stack.of([marker(_BUSY)], "", _BUSY)
+FULL = Stack.of([marker("too many different stacks")], "", "too many different stacks")
 
 
-def _open_file(pid: int, mapping: Mapping) -> int | None:
-    """The mapped file: through its process, or by its path if that is the same file."""
-    with suppress(OSError):
-        return open_mapped(pid, mapping)
-    with suppress(OSError):
-        fd = os.open(mapping.path, os.O_RDONLY | os.O_CLOEXEC)
-        status = os.fstat(fd)
-        if (status.st_dev, status.st_ino) == (mapping.device, mapping.inode):
-            return fd
-        os.close(fd)
-    return None
+class Source(Files, Codes, Protocol):
+    """What raw stacks come from: a tracer, or a table of stacks without one."""
+
+    def take_stacks(self) -> list[RawStack]: ...
+    def stack_numbers(self, processes: bytes, keys: bytes, /) -> bytes: ...
 
 
 class StackResolver:
-    """Makes stacks of captures, and knows which capture key means which stack.
+    """Makes stacks of raw ones, and knows which capture key means which stack.
 
     A key is unique within a process; several keys may mean one stack.
+
+    Args:
+        source: a tracer.
+        unsupported: why Python frames of a process can't be read, "" where they can or
+            nobody knows.
+
+    Attributes:
+        stacks: all different ones, by id.
     """
 
-    def __init__(self, mappings: Mappings) -> None:
-        self._mappings = mappings
-        self._tables = SymbolTables()
-        self._ids: dict[tuple[int, int], int] = {}
+    def __init__(self, source: Source, unsupported: Callable[[int], str] = lambda _: "") -> None:
+        self._source = source
+        self._unsupported = unsupported
+        self._native = NativeCalls(source)
+        self._python = PythonFrames(source)
+        self._ids = array("Q", [0])  # by the number of the raw stack; 0 is none
+        self._losses = dict.fromkeys(("stacks_full", "stacks_cut", "unwind_ended"), 0)
+        self._losses["python_missing"] = 0
         self.stacks: dict[int, Stack] = {}
-        self.lost = 0
 
-    def feed(self, records: bytes) -> list[tuple[int, int]]:
-        """Resolves the records of the captures ring; returns their (pid, instance)."""
+    def take(self) -> list[tuple[int, int]]:
+        """Resolves what has come since the last call; returns their (pid, instance)."""
         seen = []
-        offset = 0
-        size = _abi.dtype("capture").itemsize
-        while offset + size <= len(records):
-            head = _read_head(records, offset)
-            frames = _read_frames(records, offset + size, int(head["n_frames"]))
-            self._add(head, frames)
-            seen.append((int(head["pid"]), int(head["process"])))
-            offset += int(head["size"])
+        for raw in self._source.take_stacks():
+            self._keep(raw.number, self._resolve(raw))
+            seen.append((raw.pid, raw.process))
         return seen
 
-    def close(self) -> None:
-        """Closes the files that names were read from."""
-        self._tables.close()
+    def losses(self) -> dict[str, int]:
+        """By cause, how many different stacks lack something, and frames a name."""
+        return {
+            **self._losses,
+            "names_missing": self._python.unnamed,
+            "symbols_missing": self._native.unnamed,
+        }
 
-    def id_of(self, process: int, key: int) -> int:
-        """The ``stacks`` id of a capture key; 0 where stacks are off."""
-        if key == 0:
-            return 0
-        known = self._ids.get((process, key))
-        if known is None:
-            known = self._keep(Stack.of([LOST], _HOW, "its capture was lost"))
-        return known
+    def ids_of(self, processes: Array, keys: Array) -> Array:
+        """The ``stacks`` ids of capture keys (u64 each); 0 where stacks are off."""
+        import numpy as np
+
+        raw = self._source.stack_numbers(
+            np.ascontiguousarray(processes, "<u8").tobytes(),
+            np.ascontiguousarray(keys, "<u8").tobytes(),
+        )
+        numbers = np.frombuffer(raw, "<u4")
+        known = np.array(self._ids, dtype=np.uint64)
+        ids: Array = known[np.where(numbers < len(known), numbers, 0)]
+        for key, stack in ((None, LOST), (_abi.KEY_BUSY, BUSY)):
+            unknown = (ids == 0) & (keys != 0) if key is None else keys == key
+            if unknown.any():
+                ids[unknown] = self._add(stack)
+        return ids
 
     def stack_of(self, process: int, key: int) -> Stack | None:
-        """The stack itself, None where stacks are off."""
-        return self.stacks.get(self.id_of(process, key))
+        """The stack of one capture key, None where stacks are off."""
+        import numpy as np
 
-    def _keep(self, stack: Stack) -> int:
+        ids = self.ids_of(np.array([process], np.uint64), np.array([key], np.uint64))
+        return self.stacks.get(int(ids[0]))
+
+    def _keep(self, number: int, stack: Stack) -> None:
+        if number >= len(self._ids):
+            self._ids.extend([0] * (number + 1 - len(self._ids)))
+        if stack.id not in self.stacks and len(self.stacks) >= _MAX_STACKS:
+            self._losses["stacks_full"] += 1
+            stack = FULL
+        self._ids[number] = self._add(stack)
+
+    def _add(self, stack: Stack) -> int:
         self.stacks.setdefault(stack.id, stack)
         return stack.id
 
-    def _add(self, head: Any, addresses: list[int]) -> None:
-        if len(self._ids) >= _MAX_KEYS:
-            self.lost += 1
-            return
-        if int(head["flags"]) & _abi.CAPTURE_FAILED:
-            reason = os.strerror(-int(head["error"])) if head["error"] else "no frames"
-            stack = Stack.of([marker(f"stack not taken: {reason}")], _HOW, reason)
-        else:
-            cut = bool(int(head["flags"]) & _abi.CAPTURE_TRUNCATED)
-            stack = self._resolve(int(head["pid"]), addresses, cut)
-        self._ids[int(head["process"]), int(head["key"])] = self._keep(stack)
+    def _resolve(self, raw: RawStack) -> Stack:
+        if raw.end == "busy":
+            return BUSY
+        native = [self._native.of(file, offset) for file, offset, _ in raw.native]
+        python = [self._python.of(frame) for frame in raw.python]
+        native_end = self._native_end(raw.end, native)
+        python_end = self._python_end(raw, native)
+        merged = merge(Parts(native, python, native_end, python_end))
+        reasons = [reason for reason in (native_end, python_end, merged.doubt) if reason]
+        self._losses["python_missing"] += merged.doubt == NOT_KNOWN
+        how = f"{raw.how}, Python frames" if raw.native and raw.python else raw.how
+        return Stack.of(merged.frames, how, "; ".join(reasons) or None)
 
-    def _resolve(self, pid: int, addresses: list[int], cut: bool) -> Stack:
-        frames: list[Frame] = []
-        for depth, address in enumerate(addresses):
-            # a return address stands behind its call: look at the call
-            frame = self._frame(pid, address - (1 if depth else 0))
-            if frame is None:
-                break
-            frames.append(frame)
-        if frames and frames[-1].function in _OUTERMOST:
-            return Stack.of(frames, _HOW)
-        # Above `main` is only libc's start, which often has no symbol and no frame pointer.
-        for last in range(len(frames) - 1, max(-1, len(frames) - 3), -1):
-            if frames[last].function == "main":
-                return Stack.of(frames[: last + 1], _HOW)
-        whole = len(frames) == len(addresses)
-        missing = "deeper callers" if cut and whole else "callers without frame pointers"
-        return Stack.of([*frames, marker(missing)], _HOW, missing)
-
-    def _frame(self, pid: int, address: int) -> Frame | None:
-        """None for an address that is no code: the walk has left the stack."""
-        mapping = self._mappings.find(pid, address)
-        if mapping is None:
+    def _native_end(self, end: str, native: Sequence[NativeCall]) -> str | None:
+        """Why the native frames are not all there, None where they are."""
+        if not end or (end in _AT_START and native and native[-1].role is Role.START):
             return None
-        if not mapping.path.startswith("/"):
-            return marker(mapping.path.strip("[]") or "anonymous code")
-        offset = mapping.file_offset(address)
-        table = self._tables.of(pid, mapping)
-        found = table.lookup(offset) if table else None
-        name = found[0] if found else f"{mapping.name}+{offset:#x}"
-        build_id = table.build_id if table else None
-        return Frame(name, address=offset, mapping=mapping.path, build_id=build_id or None)
+        if end not in _COUNTED:
+            self._losses["stacks_cut" if end in _CUT else "unwind_ended"] += 1
+        return _NATIVE_ENDS.get(end, f"native frames end: {end}")
 
-
-def _read_head(records: bytes, offset: int) -> Any:
-    import numpy as np
-
-    return np.frombuffer(records, _abi.dtype("capture"), count=1, offset=offset)[0]
-
-
-def _read_frames(records: bytes, offset: int, count: int) -> list[int]:
-    import numpy as np
-
-    frames: list[int] = np.frombuffer(records, np.uint64, count=count, offset=offset).tolist()
-    return frames
+    def _python_end(self, raw: RawStack, native: Sequence[NativeCall]) -> str | None:
+        """Why the Python frames are not all there, None where they are."""
+        if raw.flags & _abi.CAPTURE_PYTHON_FAULT:
+            return "Python frames end: their memory could not be read"
+        if raw.flags & _abi.CAPTURE_PYTHON_CUT:
+            self._losses["python_missing"] += 1
+            return f"Python frames cut after {_MOST_PYTHON}"
+        runs_python = any(call.role in (Role.EVAL, Role.EVAL_PART) for call in native)
+        if raw.flags & _abi.CAPTURE_PYTHON or not runs_python:
+            return None
+        self._losses["python_missing"] += 1
+        reason = self._unsupported(raw.pid) or "this interpreter is not known"
+        return f"Python frames not taken: {reason}"

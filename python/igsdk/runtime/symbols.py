@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of native code: symbol tables by file, and calls by place in a file."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from .._events import Frame, marker
+from .mappings import plain_name
+from .merge import NativeCall, Role
+
+if TYPE_CHECKING:
+    from .._native import MappedFile, SymbolTable
+
+_MAX_TABLES = 256
+_MAX_SYMBOLS = 4_000_000  # of all tables together
+_MAX_CALLS = 1 << 16
+
+_EVAL = "_PyEval_EvalFrameDefault"
+_INTERPRETER = re.compile(r"libpython\d[^/]*\.so[^/]*|python(\d[\w.]*)?(-dbg)?")
+# Its own program may have the interpreter linked in under any name.
+_LINKED_IN = ("_PyEval_EvalFrameDefault", "Py_IsInitialized")
+_C_LIBRARY = re.compile(r"(libc|libpthread|ld)[.-][^/]*|ld-[^/]*\.so[^/]*")
+_START = frozenset(
+    (
+        *("_start", "__libc_start_main", "__libc_start_main_impl", "__libc_start_call_main"),
+        *("start_thread", "clone", "__clone", "clone3", "__clone3"),
+        *("libc_start_main_stage2", "start", "start_c"),  # musl
+    )
+)
+_ANONYMOUS = marker("code of no file")
+_FORGOTTEN = marker("code of a file that was not kept")
+
+
+class Files(Protocol):
+    """Files by number: a tracer, or a table of stacks without one."""
+
+    def file(self, file_id: int, /) -> MappedFile | None: ...
+
+
+class CodeFile:
+    """One file with code. ``symbols`` is None where nothing could be read of it."""
+
+    def __init__(self, mapped: MappedFile | None) -> None:
+        self._mapped = mapped  # its descriptor lives as long
+        self.symbols = _open(mapped)
+        self.path = mapped.path if mapped else ""
+        self.name = plain_name(self.path)
+        self.build_id = self.symbols.build_id or None if self.symbols else None
+        self.is_c_library = _C_LIBRARY.fullmatch(self.name) is not None
+        self.is_interpreter = mapped is not None and _is_interpreter(self.name, mapped.fd)
+
+    def frames(self, offset: int) -> tuple[Frame, ...]:
+        """The function at a file offset, and those inlined there, innermost first."""
+        found = _named(self.symbols, offset) if self.symbols else []
+        if not found:
+            found = [(f"{self.name}+{offset:#x}", None, 0)]
+        return tuple(
+            Frame(function, file or None, line, offset, self.path, self.build_id)
+            for function, file, line in found
+        )
+
+    def role_of(self, function: str) -> Role:
+        """What a function of this file is to Python frames around it."""
+        if self.is_interpreter:
+            base, _, suffix = function.partition(".")
+            if base != _EVAL:
+                return Role.INTERPRETER
+            return Role.EVAL_PART if suffix.startswith("part") else Role.EVAL
+        unnamed = function.startswith(f"{self.name}+")
+        if function in _START or (self.is_c_library and unnamed):
+            return Role.START
+        return Role.CODE
+
+
+def _named(symbols: SymbolTable, offset: int) -> list[tuple[str, str | None, int]]:
+    if hasattr(symbols, "frames"):
+        return list(symbols.frames(offset))
+    found = symbols.lookup(offset)
+    return [(found[0], None, 0)] if found else []
+
+
+def _open(mapped: MappedFile | None) -> SymbolTable | None:
+    from .._native import SymbolTable
+
+    if mapped is None or mapped.fd < 0:
+        return None
+    with suppress(ValueError, OSError):
+        return SymbolTable(mapped.fd)
+    return None
+
+
+def _is_interpreter(name: str, fd: int) -> bool:
+    """By its name; a program of another name by what is in it. Libraries only by name."""
+    if _INTERPRETER.fullmatch(name):
+        return True
+    if fd < 0 or ".so" in name or name.startswith("["):
+        return False
+    from .._native import elf_functions
+
+    with suppress(ValueError, OSError):
+        return {found[0] for found in elf_functions(fd, _LINKED_IN)} == set(_LINKED_IN)
+    return False
+
+
+class NativeCalls:
+    """Calls by (file, offset), each resolved once; bounded.
+
+    Attributes:
+        unnamed: how many places in code have no name, as their files have no symbols.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._source = files
+        self._files: OrderedDict[int, CodeFile] = OrderedDict()
+        self._calls: dict[tuple[int, int], NativeCall] = {}
+        self.unnamed = 0
+
+    def of(self, file_id: int, offset: int) -> NativeCall:
+        """The call at a file offset; file 0: code of no file."""
+        key = file_id, offset
+        call = self._calls.get(key)
+        if call is None:
+            if len(self._calls) >= _MAX_CALLS:
+                self._calls.clear()
+            call = self._calls[key] = self._resolve(file_id, offset)
+        return call
+
+    def _resolve(self, file_id: int, offset: int) -> NativeCall:
+        if not file_id:
+            return NativeCall.of([_ANONYMOUS], Role.UNKNOWN)
+        file = self._file(file_id)
+        if not file.path:
+            return NativeCall.of([_FORGOTTEN])
+        frames = file.frames(offset)
+        # the last one is the function that the compiler made; others are inlined in it
+        role = file.role_of(frames[-1].function)
+        self.unnamed += role is Role.CODE and frames[0].function.startswith(f"{file.name}+0x")
+        return NativeCall.of(frames, role)
+
+    def _file(self, file_id: int) -> CodeFile:
+        file = self._files.get(file_id)
+        if file is None:
+            file = self._files[file_id] = CodeFile(self._source.file(file_id))
+            self._make_room()
+        self._files.move_to_end(file_id)
+        return file
+
+    def _make_room(self) -> None:
+        """Symbols are what takes memory; calls that were resolved keep their names."""
+        sizes = [len(file.symbols) if file.symbols else 0 for file in self._files.values()]
+        total = sum(sizes)
+        while len(self._files) > _MAX_TABLES or (total > _MAX_SYMBOLS and len(self._files) > 1):
+            total -= sizes.pop(0)
+            self._files.popitem(last=False)
