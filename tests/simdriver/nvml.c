@@ -446,3 +446,22 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(device_t device, unsigned *count, v
     *count = 0;
     return SUCCESS;
 }
+
+/* No links between devices, no fabric: asked for by clients that must find the functions. */
+int nvmlDeviceGetNvLinkRemoteDeviceType(device_t device)
+{
+    (void)device;
+    return NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(device_t device)
+{
+    (void)device;
+    return NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetGpuFabricInfoV(device_t device)
+{
+    (void)device;
+    return NOT_SUPPORTED;
+}

@@ -224,6 +224,12 @@ def _compile(target: Path, sources: Iterable[Path], *flags: str) -> None:
         raise RuntimeError(f"{target.name} does not compile:\n{done.stderr}")
 
 
+def compile_library(target: Path, sources: Iterable[Path], *flags: str) -> None:
+    """A shared library with the name of its file, stripped as the vendor's are."""
+    soname = f"-Wl,-soname,{target.name}"
+    _compile(target, sources, "-fPIC", "-shared", "-Wl,--build-id", "-s", soname, *flags)
+
+
 def _version_map(omit: Iterable[str]) -> str:
     local = "".join(f" {name};" for name in omit)
     return f"{{ global: cu*; simcuda*; local:{local} *; }};\n"
