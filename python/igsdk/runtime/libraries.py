@@ -328,19 +328,21 @@ class _mapped_page:  # noqa: N801
             self._libc.munmap(self._start, mmap.PAGESIZE)
 
 
-def find_mapped(prefix: str = PREFIX) -> Iterator[tuple[int, Mapping]]:
-    """Each (pid, code mapping) of a file whose name starts with `prefix`."""
-    wanted = os.fsencode(prefix)
+def find_mapped(*prefixes: str) -> Iterator[tuple[int, Mapping]]:
+    """Each (pid, code mapping) of a file whose name starts so; of a libcuda by default."""
+    prefixes = prefixes or (PREFIX,)
+    wanted = [os.fsencode(prefix) for prefix in prefixes]
     for entry in os.scandir("/proc"):
         if not entry.name.isdecimal():
             continue
         try:
-            if wanted not in Path(entry.path, "maps").read_bytes():
-                continue
+            raw = Path(entry.path, "maps").read_bytes()
         except OSError:
             continue
+        if not any(each in raw for each in wanted):
+            continue
         for mapping in read_maps(int(entry.name)):
-            if mapping.name.startswith(prefix):
+            if mapping.name.startswith(prefixes):
                 yield int(entry.name), mapping
 
 
