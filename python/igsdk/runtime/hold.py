@@ -9,6 +9,8 @@ from .._errors import StartFailed
 from .libraries import PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .libraries import Libraries, Library
 
 DEADLINE = 2.0  # seconds that an open waits at most
@@ -21,15 +23,23 @@ class Gate:
         pid: a process that has a mount namespace of its own; its opens, and those of its
             descendants there, are held.
         libraries: attaches.
+        meet: is told of each process that waits, before it goes on.
 
     Raises:
         StartFailed: the kernel has no permission events, or we may not ask for them.
     """
 
-    def __init__(self, pid: int, libraries: Libraries, deadline: float = DEADLINE) -> None:
+    def __init__(
+        self,
+        pid: int,
+        libraries: Libraries,
+        deadline: float = DEADLINE,
+        meet: Callable[[int], None] | None = None,
+    ) -> None:
         from .._native import OpenHold
 
         self._libraries = libraries
+        self._meet = meet
         try:
             self._hold = OpenHold(pid, [PREFIX], deadline)
         except OSError as error:
@@ -49,6 +59,8 @@ class Gate:
         for held in self._hold.take():
             try:
                 library = self._libraries.admit_open(held)
+                if self._meet:
+                    self._meet(held.pid)
             finally:
                 self._hold.allow_known(held.device, held.inode)
                 self._hold.release(held.token)

@@ -17,6 +17,8 @@ from ..mappings import read_maps
 from .discover import PREFIXES, Interpreter, find_candidates, libc_of, read_interpreter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ..mappings import Mapping
 
 _MAX_FILES = 4096
@@ -77,6 +79,17 @@ def _read(fd: int, path: str, likely: bool) -> Interpreter | None:
     return None
 
 
+@dataclass(frozen=True)
+class _Said:
+    """Of a process: why its frames can't be read, or what to know of them."""
+
+    reason: str = ""
+    note: str = ""
+
+
+_NOTHING = _Said()
+
+
 class Pythons:
     """Registers processes; thread-safe. A process that nobody can read is none of ours.
 
@@ -87,15 +100,15 @@ class Pythons:
     def __init__(self, tracer: Registers) -> None:
         self._tracer = tracer
         self._files = Files()
-        self._reasons: OrderedDict[int, str] = OrderedDict()
+        self._said: OrderedDict[int, _Said] = OrderedDict()
         self._again: deque[tuple[float, int]] = deque(maxlen=_MAX_PROCESSES)
-        self._notes: dict[str, None] = {}
         self._lock = threading.Lock()
 
-    @property
-    def notes(self) -> list[str]:
-        """What the reader of results must know of the Pythons seen so far, in sentences."""
-        return list(self._notes)
+    def notes(self, pids: Iterable[int]) -> list[str]:
+        """What a reader must know of the Pythons of these processes, in sentences."""
+        with self._lock:
+            found = (self._said.get(pid, _NOTHING).note for pid in pids)
+            return sorted({note for note in found if note})[:_MAX_NOTES]
 
     def scan(self) -> None:
         """Registers the living processes that have a Python or the CUDA driver."""
@@ -120,37 +133,37 @@ class Pythons:
         As in "Python 3.13t: free-threaded builds are not supported".
         """
         with self._lock:
-            if pid not in self._reasons:  # as of a fork child
+            if pid not in self._said:  # as of a fork child
                 self._see(pid)
-            return self._reasons.get(pid, "")
+            return self._said.get(pid, _NOTHING).reason
 
     def _see(self, pid: int) -> None:
         mapped = read_maps(pid)
         if not mapped:
             return
-        reason = ""
+        said = _NOTHING
         for likely, mappings in find_candidates(pid, mapped):
             found = self._files.of(pid, mappings[0], likely=likely)
             if found is not None:
-                reason = found.reason or self._register(pid, found, mappings, mapped)
+                said = self._register(pid, found, mappings, mapped)
                 break
-        self._reasons[pid] = reason
-        self._reasons.move_to_end(pid)
-        if len(self._reasons) > _MAX_PROCESSES:
-            self._reasons.popitem(last=False)
+        self._said[pid] = said
+        self._said.move_to_end(pid)
+        if len(self._said) > _MAX_PROCESSES:
+            self._said.popitem(last=False)
 
     def _register(
         self, pid: int, found: Interpreter, mappings: list[Mapping], mapped: list[Mapping]
-    ) -> str:
-        """Tells the kernel part; returns why not, or ""."""
+    ) -> _Said:
+        """Tells the kernel part, if there is something to tell."""
+        if found.layout is None:
+            return _Said(found.reason)
         runtime = found.runtime(mappings)
-        if found.layout is None or runtime is None:
-            return "Python: its address in the process can't be told"
+        if runtime is None:
+            return _Said("Python: its address in the process can't be told")
         libc = libc_of(mapped, found.loader)
         try:
             self._tracer.set_python(pid, found.layout.pack(runtime, libc, platform.machine()))
         except OSError as error:
-            return f"Python: the kernel's table takes no more ({os.strerror(error.errno or 0)})"
-        if found.layout.note and len(self._notes) < _MAX_NOTES:
-            self._notes[found.layout.note] = None
-        return ""
+            return _Said(f"Python: the kernel's table takes no more ({error.strerror})")
+        return _Said(note=found.layout.note)
