@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import TracebackType
 
+    from ._events import Stack
     from .ledger import Ledger
     from .profile import Profile
     from .profile.metadata import Metadata
@@ -186,6 +187,14 @@ class Run:
         """Every process that called the driver, those that have ended included."""
         return self._infos(self._session.reading().snapshot.processes)
 
+    def stacks(self) -> dict[int, Stack]:
+        """All different stacks so far, each once, by the id that events and profiles' rows have.
+
+        An id is a hash of the content: the same on every machine and in every run.
+        """
+        self._session.reading()  # takes in what waits
+        return dict(self._session.stacks.stacks)
+
     def losses(self) -> dict[str, int]:
         """What was not seen or not booked, by cause; all zero on a good day."""
         return self._session.reading().losses
@@ -238,7 +247,7 @@ class Run:
         where = (reading.boot, reading.epoch)
         groups = np.frombuffer(reading.peak["groups"], _abi.dtype("group_peak"))
         ledger = Ledger(prefer_epoch=reading.epoch)
-        batch = heap_batch(reading.snapshot, *where, held, stacks.id_of)
+        batch = heap_batch(reading.snapshot, *where, held)
         ledger.update_heap(merge_rows(batch, HEAP_KEY))
         ledger.update_processes(process_batch(reading.snapshot, *where, groups))
         ledger.update_process_info(self._infos(reading.snapshot.processes), reading.boot)
@@ -292,7 +301,7 @@ class Run:
             result_name=result_name(int(row["result"])),
             latency_ns=int(row["latency_ns"]),
             in_use=int(row["in_use"]),
-            stack=self._session.stacks.stack_of(place.process.instance, place.stack),
+            stack=self._session.stacks.stacks.get(place.stack),
             boot=place.boot,
         )
 
@@ -309,12 +318,14 @@ class Run:
         reading = self._session.reading()
         snapshot = reading.snapshot
         is_it = (snapshot.account_slots == slot) & (snapshot.accounts["generation"] == generation)
-        for account in snapshot.accounts[is_it]:
+        for number in is_it.nonzero()[0].tolist():
+            account = snapshot.accounts[number]
             owner = snapshot.processes[snapshot.processes["instance"] == account["process"]]
             infos = self._infos(owner)
             process = infos[0] if infos else ProcessInfo(instance=int(account["process"]), pid=0)
             kind, device = int(account["kind"]), int(account["device"])
-            return _Place(process, kind, device, int(account["stack"]), reading.boot)
+            stack = int(snapshot.account_stacks[number])
+            return _Place(process, kind, device, stack, reading.boot)
         return None
 
 
@@ -375,6 +386,7 @@ def _attach_notes(session: Session, reading: Reading) -> list[str]:
     elif not len(reading.snapshot.processes):
         notes.append("None of the chosen processes called the CUDA driver during this run.")
     notes += session.unheld()
+    notes += session.pythons.notes(reading.snapshot.processes["pid"].tolist())
     earlier = sorted(session.selected_earlier(reading))
     if earlier:
         names = ", ".join(f"{pid} ({name})" if name else str(pid) for pid, name in earlier[:10])

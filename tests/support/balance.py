@@ -64,7 +64,7 @@ def booked(run: Run, wanted: Collection[Image]) -> tuple[dict[Image, Figures], d
     reading = run._session.reading()
     nothing = np.zeros(0, _abi.dtype("held"))
     groups = np.zeros(0, _abi.dtype("group_peak"))
-    heap = heap_batch(reading.snapshot, 1, 1, nothing, lambda process, key: key)
+    heap = heap_batch(reading.snapshot, 1, 1, nothing)
     rows = process_batch(reading.snapshot, 1, 1, groups)
     names = _names(run)
     accounts, authority = _figures(heap, names), _figures(rows, names)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from .. import _abi
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .._native import Tracer
-    from .snapshot import Snapshot
+    from .snapshot import Array, Snapshot
 
 _EVERY = 1.0  # seconds between two visits
 _REST_NS = 2_000_000_000  # an ended process's last events are in by then
@@ -24,8 +26,10 @@ class Attic:
     ``moved`` has what was moved; the session's lock guards it.
     """
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: Tracer, ids_of: Callable[[Array, Array], Array]) -> None:
+        """``ids_of``: (process instances, capture keys) -> ids of stacks."""
         self._tracer = tracer
+        self._ids_of = ids_of  # keys mean nothing once their process is recycled
         self._next = time.monotonic() + _EVERY
         self._swept_ends = 0
         self._accounts = 0
@@ -63,6 +67,7 @@ class Attic:
             self._accounts -= len(snapshot.accounts)
             self.dropped += len(snapshot.accounts)
             snapshot = snapshot.without_accounts()
+        snapshot = snapshot.with_stacks(self._ids_of)
         self.moved.append(snapshot)
         self._tracer.recycle(slots.tolist())
 

@@ -20,8 +20,10 @@ from .._errors import ExtensionMissing, KernelUnsupported
 from . import kernel
 from .attic import Attic
 from .libraries import ANYBODY, PREFIX, Libraries, find_mapped
-from .mappings import Mappings
+from .mappings import plain_name
 from .processes import ProcessTable, read_comm
+from .pythons.discover import PREFIXES as PYTHON_PREFIXES
+from .pythons.registry import Pythons
 from .stacks import StackResolver
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from .._errors import LibraryUnusable
     from .._events import Event
-    from .._native import Tracer
+    from .._native import MapWatch, Tracer
     from .hold import Gate
     from .launch import Command
     from .libraries import Library
@@ -96,8 +98,8 @@ class Options:
         return settings | self.settings
 
 
-def load_tracer(options: Options, selection: Selection) -> Tracer:
-    """Loads the program for this machine.
+def load_tracer(options: Options, selection: Selection, watch: MapWatch | None = None) -> Tracer:
+    """Loads the program for this machine; ``watch`` tells it of mappings as they come.
 
     Raises:
         ExtensionMissing: the BPF object for this architecture is not in the package.
@@ -117,7 +119,7 @@ def load_tracer(options: Options, selection: Selection) -> Tracer:
     settings = {"spare_filtered": int(kernel.return_probes_kill())}
     settings |= options.as_settings(selection)
     try:
-        tracer = Tracer(source.read_bytes(), settings, texts)
+        tracer = Tracer(source.read_bytes(), settings, texts, watch)
     except OSError as error:
         raise _refused(error) from error
     if settings["spare_filtered"] and tracer.mode != "session":
@@ -170,6 +172,7 @@ class Session:
         self.command: Command | None = None
         self.tracer: Tracer
         self.libraries: Libraries
+        self.pythons: Pythons
         self.stacks: StackResolver
         self.started_ns = self.stopped_ns = 0
         self.began_wall_ns = 0
@@ -194,8 +197,16 @@ class Session:
             StartFailed and its kinds: the command could not be started.
             KernelUnsupported, ExtensionMissing: see :func:`load_tracer`.
         """
+        from .._native import MapWatch
+
         self.began_wall_ns = time.time_ns()
-        self.tracer = load_tracer(self.options, self.selection)
+        self._watch = MapWatch([PREFIX, *(PYTHON_PREFIXES if self.options.stacks else ())])
+        self._resources.callback(self._watch.close)
+        try:
+            self.tracer = load_tracer(self.options, self.selection, self._watch)
+        except BaseException:
+            self._resources.close()
+            raise
         try:
             self._begin()
         except BaseException:
@@ -205,18 +216,16 @@ class Session:
             raise
 
     def _begin(self) -> None:
-        from .._native import MapWatch
-
-        self._watch = MapWatch([PREFIX])
-        self._resources.callback(self._watch.close)
-        self.stacks = StackResolver(Mappings(self._watch))
-        self._resources.callback(self.stacks.close)
+        self.pythons = Pythons(self.tracer)
+        self.stacks = StackResolver(self.tracer, self.pythons.reason)
         self.libraries = Libraries(self.tracer.attach, self._real_files)
         self._resources.callback(self.libraries.close)
-        self._attic = Attic(self.tracer)
+        self._attic = Attic(self.tracer, self.stacks.ids_of)
         self._choose_processes()
         self._prepare_command()
         self._note_earlier()
+        if self.options.stacks:
+            self.pythons.scan()
         self.libraries.scan()
         self.started_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -247,11 +256,23 @@ class Session:
         pid = self.command.prepare()
         self.table = ProcessTable(platform.node(), (pid, " ".join(self.selection.argv)))
         self.tracer.set_pid(pid, _abi.PID_TRACKED)
-        self._gate = Gate(pid, self.libraries)
+        self._gate = Gate(pid, self.libraries, meet=self._meet_held)
+
+    def _meet_held(self, pid: int) -> None:
+        """It is about to map a libcuda, and may call it at once and end."""
+        self.tracer.admit(pid)
+        self._meet_python(pid)
+
+    def _meet_python(self, pid: int) -> None:
+        """Its frames can be read from the next call on."""
+        if self.options.stacks:
+            self.pythons.see(pid)
 
     def _note_earlier(self) -> None:
         """Tells the program who used CUDA before it could look."""
         for pid in {pid for pid, _ in find_mapped()}:
+            self.table.meet(pid)
+            self.tracer.admit(pid)
             self.tracer.set_pid(pid, _abi.PID_LATE)
 
     def _real_files(self, pid: int) -> Sequence[tuple[int, int, int, int]]:
@@ -297,9 +318,15 @@ class Session:
         if self._gate:
             self._gate.serve()
         for seen in self._watch.take_libraries():
+            self._meet_python(seen.pid)
+            if not plain_name(seen.path).startswith(PREFIX):
+                continue
             library = self.libraries.admit_seen(seen)
+            self.table.meet(seen.pid)
+            self.tracer.admit(seen.pid)
             if library and seen.pid in library.earlier:
                 self.tracer.set_pid(seen.pid, _abi.PID_LATE)
+        self.pythons.see_again()
         self._take()
         if self._attic.due():
             with self._condition:
@@ -309,8 +336,7 @@ class Session:
         """Names stacks first: an event must find its stack, whoever takes it."""
         with self._condition:
             events = self.tracer.take_events()
-            captures = self.tracer.take_captures()
-            for pid, instance in self.stacks.feed(captures):
+            for pid, instance in self.stacks.take():
                 self.table.see(pid, instance)
             if events:
                 self._keep(events)
@@ -459,11 +485,14 @@ class Session:
 
         with self._condition:
             rows = Rows.take(self.tracer)
-            snapshot = Snapshot.of(rows).joined(self._attic.moved)
+            self.settle()  # rows may be of stacks that came a moment ago
+            snapshot = Snapshot.of(rows).with_stacks(self.stacks.ids_of)
+            snapshot = snapshot.joined(self._attic.moved)
         reader_events, reader_captures = self.tracer.reader_losses()
         losses = dict(zip(_abi.LOSSES, self.tracer.losses(), strict=True))
         losses["events"] += reader_events
-        losses["captures"] += reader_captures + self.stacks.lost
+        losses["captures"] += reader_captures
+        losses |= self.stacks.losses()
         losses["mappings"] = self._watch.lost
         losses["events_unread"] = self._unread
         losses["late_opens"] = self._gate.late if self._gate else 0

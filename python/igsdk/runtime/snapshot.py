@@ -8,7 +8,7 @@ and not in the other; a snapshot that does not add up is taken again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,12 +74,14 @@ class Snapshot:
     """The rows that have something to tell, with what their end says of them.
 
     ``account_slots`` are the slots of ``accounts``; ``*_ended`` how each row ended: its
-    context first, else its process, else it lives.
+    context first, else its process, else it lives. ``account_stacks`` are the ids of the
+    stacks, 0 until :meth:`with_stacks` has worked them out.
     """
 
     accounts: Array
     account_slots: Array
     account_ended: Array
+    account_stacks: Array
     usages: Array
     usage_ended: Array
     processes: Array
@@ -99,10 +101,16 @@ class Snapshot:
             picked,
             accounts,
             _ended(rows, picked["usage"], picked["slot"]),
+            np.zeros(len(picked), dtype=np.uint64),
             picked_usages,
             _ended(rows, usages, picked_usages["slot"]),
             rows.processes[slots],
         )
+
+    def with_stacks(self, ids_of: Callable[[Array, Array], Array]) -> Snapshot:
+        """The same with its stacks, of (process instances, capture keys)."""
+        rows = self.accounts
+        return replace(self, account_stacks=ids_of(rows["process"], rows["stack"]))
 
     def without_accounts(self) -> Snapshot:
         """Only what the usage rows tell."""
@@ -110,6 +118,7 @@ class Snapshot:
             self.accounts[:0],
             self.account_slots[:0],
             self.account_ended[:0],
+            self.account_stacks[:0],
             self.usages,
             self.usage_ended,
             self.processes,
@@ -159,28 +168,20 @@ def heap_batch(
     boot: int,
     epoch: int,
     held: Array,
-    stack_of: Callable[[int, int], int],
 ) -> Columns:
     """One row per account of a snapshot, in the columns of a HeapBatch.
 
-    Args:
-        held: what accounts held at the peak, dtype ``held``.
-        stack_of: (process instance, capture key) -> ``stacks`` id.
+    ``held`` is what accounts held at the peak, dtype ``held``.
     """
     rows = snapshot.accounts
     columns = _where(len(rows), boot, epoch)
     for name in ("process", "context", *_PLACE, *_TOTALS, "overflow", "untracked_bytes"):
         columns[name] = rows[name]
     columns["ended"] = snapshot.account_ended
-    columns["stack"] = _stacks(rows, stack_of)
+    columns["stack"] = snapshot.account_stacks
     _implicit(columns, snapshot.account_ended)
     columns["peak_bytes"], columns["peak_calls"] = _peaks(snapshot, held)
     return columns
-
-
-def _stacks(rows: Array, stack_of: Callable[[int, int], int]) -> Array:
-    pairs = zip(rows["process"].tolist(), rows["stack"].tolist(), strict=True)
-    return np.fromiter((stack_of(*pair) for pair in pairs), dtype=np.uint64, count=len(rows))
 
 
 def _peaks(snapshot: Snapshot, held: Array) -> tuple[Array, Array]:
