@@ -8,6 +8,7 @@ band (``MapWatch``) those that came and went since.
 from __future__ import annotations
 
 import os
+import re
 from bisect import bisect_right
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _MAX_PROCESSES = 1024
 _DELETED = " (deleted)"
+_CODE = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ ..x.*", re.MULTILINE)  # most lines are data
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def read_maps(pid: int) -> list[Mapping]:
         raw = Path(f"/proc/{pid}/maps").read_bytes()
     except OSError:
         return []
-    return [mapping for line in raw.splitlines() if (mapping := parse_line(line))]
+    return [mapping for line in _CODE.findall(raw) if (mapping := parse_line(line))]
 
 
 def parse_line(line: bytes) -> Mapping | None:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -101,7 +102,7 @@ class Pythons:
         self._tracer = tracer
         self._files = Files()
         self._said: OrderedDict[int, _Said] = OrderedDict()
-        self._again: deque[tuple[float, int]] = deque(maxlen=_MAX_PROCESSES)
+        self._again: OrderedDict[int, float] = OrderedDict()  # when, by process; oldest first
         self._lock = threading.Lock()
 
     def notes(self, pids: Iterable[int]) -> list[str]:
@@ -119,13 +120,16 @@ class Pythons:
         """Registers a process: now that it has mapped something, and once more soon."""
         with self._lock:
             self._see(pid)
-            self._again.append((time.monotonic() + _AGAIN, pid))
+            self._again[pid] = time.monotonic() + _AGAIN
+            self._again.move_to_end(pid)
 
     def see_again(self) -> None:
         """Registers once more whom :meth:`see` was told of a moment ago."""
         with self._lock:
-            while self._again and self._again[0][0] <= time.monotonic():
-                self._see(self._again.popleft()[1])
+            now = time.monotonic()
+            for pid in list(itertools.takewhile(lambda pid: self._again[pid] <= now, self._again)):
+                del self._again[pid]
+                self._see(pid)
 
     def reason(self, pid: int) -> str:
         """Why a process's Python frames can't be read, "" = they can or there are none.
