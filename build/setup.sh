@@ -61,10 +61,11 @@ missing_packages() {
     has_any make || echo make
     has_any pkg-config || echo pkg-config
     find_python >/dev/null || printf '%s\n' python3 python3-venv python3-dev
-    # Other tools that tests compare us with; where they are missing, those tests say so.
+    # Other tools that tests compare us with or need; without them, those tests say so.
     if [ -n "${CI:-}" ]; then
         has_any bpftrace || echo bpftrace
         has_any bpftool || echo bpftool
+        has_any runc || echo runc
     fi
 }
 

@@ -5,17 +5,29 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._events import ProcessInfo
+from . import cgroups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_CONTAINER_ID = re.compile(r"([0-9a-f]{64})")
 _DEVICE_FILE = re.compile(r"/dev/nvidia\d+")
 _MAX_KNOWN = 65536
+_NS_PER_TICK = 10_000_000  # of the clock in /proc/PID/stat, which is 100 Hz everywhere
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What only /proc knows of a process, and only while it lives."""
+
+    comm: str
+    cmdline: str | None
+    container: str | None
+    device_files: frozenset[str]
 
 
 class ProcessTable:
@@ -25,17 +37,31 @@ class ProcessTable:
         """``started``: pid and command line of the command that we start ourselves."""
         self._node = node
         self._started = started
-        self._cmdlines: dict[int, str | None] = {}
-        self._containers: dict[int, str | None] = {}
-        self.device_files: dict[int, frozenset[str]] = {}
+        self._seen: dict[int, _Facts] = {}
+        self._met: dict[tuple[int, int], _Facts] = {}  # by pid and start
+        self._by_cgroup: dict[int, str] = {}
+
+    @property
+    def device_files(self) -> dict[int, frozenset[str]]:
+        """Process instance -> the GPUs whose device files it had open when it was seen."""
+        return {instance: facts.device_files for instance, facts in self._seen.items()}
+
+    def meet(self, pid: int) -> None:
+        """Reads it of a process that has just mapped a driver library.
+
+        Its first call, which tells its instance, comes later, and may be its last.
+        """
+        start = _read_start(pid)
+        facts = _read_facts(pid)
+        if start is not None and facts is not None and len(self._met) < _MAX_KNOWN:
+            self._met[pid, start] = facts
 
     def see(self, pid: int, instance: int) -> None:
-        """Reads what only /proc knows, once per instance and while it may still be there."""
-        if instance in self._cmdlines or len(self._cmdlines) >= _MAX_KNOWN:
-            return
-        self._cmdlines[instance] = _read_cmdline(pid)
-        self._containers[instance] = _read_container(pid)
-        self.device_files[instance] = _read_device_files(pid)
+        """Reads it once per instance and while it may still be there."""
+        if instance not in self._seen and len(self._seen) < _MAX_KNOWN:
+            facts = _read_facts(pid)
+            if facts is not None:
+                self._seen[instance] = facts
 
     def _started_as(self, pid: int, comm: str) -> str | None:
         """Our own command's line, unless the process has become another program since."""
@@ -44,6 +70,28 @@ class ProcessTable:
         program = self._started[1].split(" ")[0].rsplit("/", 1)[-1]
         return self._started[1] if _comm_of(program) == comm else None
 
+    def _facts_of(self, row: Any, comm: str) -> _Facts | None:
+        """What was read of a row's process; of one that was only met, if its name is the same:
+        it may have become another program since."""
+        pid, instance = int(row["pid"]), int(row["instance"])
+        if not row["ended"]:
+            self.see(pid, instance)  # later its pid may be another's
+        seen = self._seen.get(instance)
+        if seen is not None and seen.cmdline is not None:  # else it was about to be gone
+            return seen
+        met = self._met.get((pid, int(row["start_ns"]) // _NS_PER_TICK))
+        return met if met is not None and met.comm == comm else seen
+
+    def _container_of(self, row: Any, facts: _Facts | None) -> str | None:
+        """What one process of a control group told holds for all of them, and for ever."""
+        cgroup = int(row["cgroup_id"])
+        if facts is None and cgroup in self._by_cgroup:
+            return self._by_cgroup[cgroup]
+        found = facts.container if facts else cgroups.container_of_id(cgroup)
+        if found and cgroup > cgroups.ROOT and len(self._by_cgroup) < _MAX_KNOWN:
+            self._by_cgroup[cgroup] = found
+        return found
+
     def info(
         self,
         row: Any,
@@ -51,24 +99,22 @@ class ProcessTable:
         nvml_bytes: Callable[[int], int | None],
     ) -> ProcessInfo:
         """One process row, dtype ``process``, as an object."""
-        instance = int(row["instance"])
         pid = int(row["pid"])
         comm = bytes(row["comm"]).decode("utf-8", "replace")
-        if not row["ended"]:
-            self.see(pid, instance)  # later its pid may be another's
+        facts = self._facts_of(row, comm)
         return ProcessInfo(
-            instance=instance,
+            instance=int(row["instance"]),
             pid=pid,
             ns_pid=int(row["ns_pid"]),
             start_ns=int(row["start_ns"]),
             exec_id=int(row["exec_id"]),
             comm=comm,
-            cmdline=self._cmdlines.get(instance) or self._started_as(pid, comm),
+            cmdline=(facts and facts.cmdline) or self._started_as(pid, comm),
             uid=int(row["uid"]),
             gid=int(row["gid"]),
             mntns_id=int(row["mntns_id"]),
             cgroup_id=int(row["cgroup_id"]),
-            container=self._containers.get(instance),
+            container=self._container_of(row, facts),
             node=self._node,
             peak=int(row["peak"]),
             unknown_frees=int(row["unknown_frees"]),
@@ -84,6 +130,22 @@ def _comm_of(program: str) -> str:
     return program.encode("utf-8", "surrogateescape")[:15].decode("utf-8", "replace")
 
 
+def _read_facts(pid: int) -> _Facts | None:
+    """None where the process is gone."""
+    comm = read_comm(pid)
+    if not comm:
+        return None
+    return _Facts(comm, _read_cmdline(pid), _read_container(pid), _read_device_files(pid))
+
+
+def _read_start(pid: int) -> int | None:
+    """When its leader started: boot clock, in ticks."""
+    with suppress(OSError, ValueError, IndexError):
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+        return int(text.rpartition(")")[2].split()[19])
+    return None
+
+
 def _read_cmdline(pid: int) -> str | None:
     with suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0")
@@ -92,10 +154,8 @@ def _read_cmdline(pid: int) -> str | None:
 
 
 def _read_container(pid: int) -> str | None:
-    """The container's id from the cgroup path, as all runtimes name it; None on the host."""
     with suppress(OSError):
-        found = _CONTAINER_ID.search(Path(f"/proc/{pid}/cgroup").read_text("utf-8", "replace"))
-        return found[1] if found else None
+        return cgroups.find_container(Path(f"/proc/{pid}/cgroup").read_text("utf-8", "replace"))
     return None
 
 

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs in real containers: every byte, who they are, and whole stacks.
+
+The containers are made by ``tests.support.containers``: other mount, PID, IPC, UTS and
+network namespaces, a root on overlayfs, a driver and a Python that exist only inside.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support import containers
+from tests.support.containers import BIN, BOOKS, LIBRARIES, Container, container
+from tests.support.recording import Figures, balanced, info_of, recording
+from tests.support.simdriver import Books, all_books, build
+
+from igsdk._events import ProcessInfo
+from igsdk._run import Run
+from igsdk.runtime.libraries import Library
+
+pytestmark = pytest.mark.skipif(bool(containers.missing()), reason=containers.missing() or "-")
+
+M = 1 << 20
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def lower() -> Path:
+    return containers.image(build())
+
+
+@pytest.fixture
+def comm() -> str:
+    """A name that nobody else's programs have: a run that keeps to it sees only ours."""
+    return f"c{os.getpid()}.{next(_numbers)}"
+
+
+@pytest.fixture
+def run(comm: str, lower: Path) -> Iterator[Run]:
+    """A run over the whole machine that was on before there is any container.
+
+    It knows the image's driver by the image's own file: containers have it on overlayfs.
+    """
+    with recording(command=comm) as run:
+        run._session.libraries.admit_path(f"{lower}{LIBRARIES}/libcuda.so.1")
+        yield run
+
+
+def told(run: Run, box: Container) -> tuple[Figures, Books, ProcessInfo]:
+    """What the one process of a container did: found equal to its driver's books."""
+    (books,) = all_books(box.books)
+    (figures,) = balanced(run, [books])
+    info = info_of(run, books)
+    assert info is not None
+    return figures, books, info
+
+
+def device_sums(figures: Figures) -> tuple[int, int, int]:
+    row = figures[("device", "own", 0)]
+    return row["alloc_bytes"], row["free_bytes"], row["implicit_bytes"]
+
+
+def losses(run: Run) -> dict[str, int]:
+    return {name: count for name, count in run.losses().items() if count}
+
+
+def ours(run: Run, lower: Path) -> list[Library]:
+    """The attached libraries that are the image's: one, however many containers there are."""
+    wanted = (lower / LIBRARIES[1:] / "libcuda.so.1").stat().st_ino
+    return [each for each in run._session.libraries.attached if each.inode == wanted]
+
+
+@contextmanager
+def started(*arguments: Any, **options: Any) -> Iterator[Container]:
+    """A container that has come to its pause. Another one begins in a later clock tick: pid
+    and start are what the harness tells processes apart by."""
+    with container(*arguments, **options) as box:
+        box.await_file("ready")
+        time.sleep(0.02)
+        yield box
+
+
+# Bytes and identities -------------------------------------------------------------------
+
+SCRIPT = "use 0 = 0; alloc p 1M = 0; alloc q 3M = 0; free q = 0; alloc r 100G = 2"
+
+
+@pytest.mark.parametrize("users", [False, True], ids=["root", "user namespace"])
+def test_a_container_that_starts_after_us_and_ends_at_once(
+    users: bool, run: Run, comm: str, lower: Path, tmp_path: Path
+) -> None:
+    for _ in range(5):
+        with container(lower, tmp_path, "play", "-e", SCRIPT, comm=comm, users=users) as box:
+            box.finish()
+            figures, books, info = told(run, box)
+        assert device_sums(figures) == (4 * M, 3 * M, M)
+        assert (books.pid, info.ns_pid, info.comm) == (1, 1, comm)
+        assert info.pid > 1
+        assert info.uid == (containers.FIRST_USER if users else 0)
+        assert info.ended_ns is not None
+        assert info.container in (box.id, None)  # there was no time to ask
+    own = Path("/proc/self/ns/mnt").stat().st_ino
+    assert own not in {info.mntns_id for info in run.processes()}
+    assert len(run.processes()) == 5
+    assert losses(run) == {}
+    assert len(ours(run, lower)) == 1
+
+
+def test_who_a_container_is(run: Run, comm: str, lower: Path, tmp_path: Path) -> None:
+    """A driver takes a while to start, and that is enough to ask who it is."""
+    for _ in range(3):
+        slow = {"SIMCUDA_LATENCY": "cuInit:50000"}
+        with container(lower, tmp_path, "play", "-e", SCRIPT, comm=comm, variables=slow) as box:
+            box.finish()
+            _, _, info = told(run, box)
+        assert info.container == box.id
+        assert info.cmdline == f"{BIN}/{comm} -e {SCRIPT}"
+
+
+def pause(before: str, after: str) -> tuple[str, str]:
+    """A script that waits in its middle until the container's ``go`` is there."""
+    return "-e", f"{before}; touch {BOOKS}/ready; await {BOOKS}/go; {after}"
+
+
+def test_a_container_that_was_there_before_us(comm: str, lower: Path, tmp_path: Path) -> None:
+    """All later calls are booked; who it is, we can still ask."""
+    script = pause("use 0 = 0; alloc p 4M = 0", "alloc q 1M = 0; free p = 0; free q = 0")
+    with container(lower, tmp_path, "play", *script, comm=comm) as box:
+        box.await_file("ready")
+        with recording(pid=box.pid) as run:
+            (box.books / "go").touch()
+            box.finish()
+            (info,) = run.processes()
+            profile = run.profile()
+            assert len(ours(run, lower)) == 1
+    assert (info.ns_pid, info.container, info.before_us) == (1, box.id, True)
+    assert info.cmdline is not None
+    assert info.cmdline.startswith(f"{BIN}/{comm} -e use")
+    assert (profile.total("alloc_space"), profile.total("inuse_space")) == (M, 0)
+    assert info.unknown_frees == 1
+
+
+def test_containers_of_one_image_have_one_library(comm: str, lower: Path, tmp_path: Path) -> None:
+    """One real file under two devices, in processes before and after us: counted once."""
+    first, second = pause("init", "use 0 = 0; alloc p 1M = 0"), pause("init", SCRIPT)
+    with (
+        started(lower, tmp_path, "play", *first, comm=comm) as one,
+        started(lower, tmp_path, "play", *second, comm=comm) as two,
+    ):
+        pids = {one.pid, two.pid}
+        with recording(command=comm) as run:
+            with container(lower, tmp_path, "play", "-e", SCRIPT, comm=comm) as three:
+                three.finish()
+            for box in (one, two):
+                (box.books / "go").touch()
+                box.finish()
+            sums = [device_sums(told(run, box)[0]) for box in (one, two)]
+            sums.append(device_sums(told(run, three)[0]))
+            (library,) = ours(run, lower)
+    assert sums == [(M, 0, M), (4 * M, 3 * M, M), (4 * M, 3 * M, M)]
+    assert pids <= library.earlier.keys()
