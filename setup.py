@@ -22,7 +22,7 @@ from setuptools import Command, setup
 from setuptools.command.build import build
 
 ROOT = Path(__file__).parent.resolve()
-PACKAGES = "clang llvm libbpf-dev libelf-dev zlib1g-dev gcc g++ python3-dev"
+PACKAGES = "clang llvm libbpf-dev libelf-dev libdw-dev liblzma-dev zlib1g-dev gcc g++ python3-dev"
 CLANGS = ("clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14", "clang")
 #: name in the file's name -> what bpf_tracing.h calls the architecture
 ARCHITECTURES = {"amd64": "x86", "arm64": "arm64"}
@@ -30,7 +30,9 @@ ARCHITECTURES = {"amd64": "x86", "arm64": "arm64"}
 PROBE = """
 #include <bpf/libbpf.h>
 #include <bpf/libbpf_version.h>
+#include <elfutils/libdw.h>
 #include <gelf.h>
+#include <lzma.h>
 #include <zlib.h>
 #if LIBBPF_MAJOR_VERSION < 1 || (LIBBPF_MAJOR_VERSION == 1 && LIBBPF_MINOR_VERSION < 1)
 #error libbpf is older than 1.1
@@ -208,7 +210,7 @@ def native_options() -> dict[str, object]:
         "igsdk._native",
         sources,
         include_dirs=["bpf", "python/native"],
-        libraries=["bpf", "elf", "z"],
+        libraries=["bpf", "dw", "elf", "lzma", "z"],
         depends=depends,
         cxx_std=17,
         extra_compile_args=["-g0", "-Wall", "-Wextra", f"-ffile-prefix-map={ROOT}=."],

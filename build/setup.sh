@@ -55,6 +55,8 @@ missing_packages() {
     has_any llvm-strip llvm-strip-19 llvm-strip-18 llvm-strip-17 llvm-strip-16 llvm-strip-15 llvm-strip-14 || echo llvm
     has_header bpf/libbpf.h || echo libbpf-dev
     has_header gelf.h || echo libelf-dev
+    has_header elfutils/libdw.h || echo libdw-dev
+    has_header lzma.h || echo liblzma-dev
     has_header zlib.h || echo zlib1g-dev
     has_any gcc || echo gcc
     has_any g++ || echo g++

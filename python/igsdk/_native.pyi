@@ -41,13 +41,30 @@ def probe_site(fd: int, offset: int, size: int = 0) -> tuple[int, str, str]:
 # symbols.cpp
 
 class SymbolTable:
-    def __init__(self, fd: int) -> None: ...
+    """The functions of one file. Keeps its own descriptor; safe to use from threads.
+
+    ``path`` is the file's name as its process sees it and ``root`` the folder which that
+    process sees as "/" ("" = ours): separate debug files are looked for there too.
+    All tables together keep 192 MiB at most; what was used longest ago is read anew.
+    """
+
+    def __init__(self, fd: int, path: str = "", root: str = "") -> None: ...
     def lookup(self, file_offset: int) -> tuple[str, int] | None: ...
     def lookup_address(self, address: int) -> tuple[str, int] | None: ...
+    def frames(self, file_offset: int) -> list[tuple[str, str | None, int]]:
+        """(function, file, line), innermost first: inlined functions, then the one that
+        holds them; of a caller, pass the offset of the call. Without debug information one
+        entry with None and 0; [] where not even a symbol is known."""
+
+    def forget(self) -> bool: ...  # gives its memory back; False: another thread uses it
     @property
     def build_id(self) -> str: ...
     @property
     def complete(self) -> bool: ...
+    @property
+    def debug(self) -> str: ...  # where lines come from: own, separate, too large, none
+    @property
+    def memory(self) -> int: ...  # bytes kept now
     def __len__(self) -> int: ...
 
 def demangle(name: str) -> str: ...
