@@ -361,7 +361,7 @@ struct igsdk_python {
 /* What the runtime knows of a process's address space; value of `spaces` by tgid. */
 struct igsdk_space {
 	u32 generation; /* goes up when code was mapped over other code */
-	u32 pad;
+	u32 tss_key;	/* the kernel's own: of the thread state, plus 1, once it was read */
 	struct igsdk_python python;
 };
 

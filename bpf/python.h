@@ -11,6 +11,7 @@
 
 #define MAX_THREADS_SEARCHED 4096
 #define MAX_STEPS (2 * IGSDK_MAX_PYTHON) /* -X perf puts a shim behind each frame */
+#define THREAD_BYTES 192		 /* of a thread state, up to all that is asked of it */
 #define TSS_SLOT_BYTES 16
 #define TSS_FIRST_LEVEL 32
 #define OWNED_BY_GENERATOR 1
@@ -40,17 +41,17 @@ TABLE(spaces, u32, struct igsdk_space, 16384);
 /* A frame or a code object lies in scratch memory; members by masked offset. */
 static __always_inline u64 frame_word(const struct walk *walk, u16 offset)
 {
-	return *(u64 *)((const u8 *)walk->frame + (offset & (FRAME_AREA - 8)));
+	return *(u64 *)((const u8 *)walk->window + ((walk->frame + offset) & (PAGE_BYTES - 8)));
 }
 
 static __always_inline s32 frame_int(const struct walk *walk, u16 offset)
 {
-	return *(s32 *)((const u8 *)walk->frame + (offset & (FRAME_AREA - 4)));
+	return *(s32 *)((const u8 *)walk->window + ((walk->frame + offset) & (PAGE_BYTES - 4)));
 }
 
 static __always_inline u8 frame_byte(const struct walk *walk, u16 offset)
 {
-	return *((const u8 *)walk->frame + (offset & (FRAME_AREA - 1)));
+	return *((const u8 *)walk->window + ((walk->frame + offset) & (PAGE_BYTES - 1)));
 }
 
 static __always_inline u64 code_word(const struct walk *walk, u16 offset)
@@ -68,6 +69,26 @@ static __always_inline bool has(u16 offset)
 	return offset != IGSDK_NO_OFFSET;
 }
 
+/*
+ * Frames of functions that call one another lie side by side, from 3.11 on: a whole
+ * page is read, which costs hardly more than a frame does.
+ */
+static __always_inline bool read_page(struct walk *walk, u64 address, u32 size)
+{
+	u64 page = address & ~(u64)(PAGE_BYTES - 1);
+
+	walk->frame = address & (PAGE_BYTES - 1);
+	if (walk->frame > PAGE_BYTES - size || address % 8)
+		return false;
+	if (page == walk->window_page)
+		return true;
+	walk->window_page = 0;
+	if (bpf_probe_read_user(walk->window, PAGE_BYTES, (void *)page))
+		return false;
+	walk->window_page = page;
+	return true;
+}
+
 static __always_inline bool read_frame(struct walk *walk, const struct igsdk_python *python,
 				       u64 address)
 {
@@ -75,7 +96,10 @@ static __always_inline bool read_frame(struct walk *walk, const struct igsdk_pyt
 
 	if (size > FRAME_AREA)
 		size = FRAME_AREA;
-	return !bpf_probe_read_user(walk->frame, size, (void *)address);
+	if (python->flavour != IGSDK_PYTHON_OBJECTS && read_page(walk, address, size))
+		return true;
+	walk->window_page = walk->frame = 0;
+	return !bpf_probe_read_user(walk->window, size, (void *)address);
 }
 
 static __always_inline bool read_code(struct walk *walk, const struct igsdk_python *python,
@@ -83,18 +107,24 @@ static __always_inline bool read_code(struct walk *walk, const struct igsdk_pyth
 {
 	u32 size = python->code_size;
 
+	if (address == walk->code_address) /* a recursion */
+		return true;
 	if (size > CODE_AREA)
 		size = CODE_AREA;
-	return !bpf_probe_read_user(walk->code, size, (void *)address);
+	walk->code_address = 0;
+	if (bpf_probe_read_user(walk->code, size, (void *)address))
+		return false;
+	walk->code_address = address;
+	return true;
 }
 
 /* A code object's address may be used again: what it points to tells one from another. */
 static __always_inline u64 code_check(const struct walk *walk, const struct igsdk_python *python)
 {
-	u64 check = igsdk_mix(1, code_word(walk, python->code_file));
+	u64 check = code_word(walk, python->code_file) * 0xc2b2ae3d27d4eb4fULL;
 
-	check = igsdk_mix(check, code_word(walk, python->code_name));
-	check = igsdk_mix(check, code_word(walk, python->code_table));
+	check += code_word(walk, python->code_name) * 0x9e3779b97f4a7c15ULL;
+	check += code_word(walk, python->code_table) * 0x165667b19e3779f9ULL;
 	return igsdk_mix(check, code_int(walk, python->code_first_line));
 }
 
@@ -112,37 +142,48 @@ static __always_inline u16 identity_offset(const struct igsdk_python *python)
 	return has(python->thread_id) ? python->thread_id : python->thread_native_id;
 }
 
-static __always_inline u64 frame_of_thread(const struct igsdk_python *python, u64 thread)
+/* The frame that a thread state leads to. */
+static __always_inline u64 frame_behind(const struct igsdk_python *python, u64 frame)
 {
-	u64 frame = user_word(thread + python->thread_frame);
-
 	if (python->flavour == IGSDK_PYTHON_CFRAMES && frame)
-		frame = user_word(frame + python->cframe_frame);
+		return user_word(frame + python->cframe_frame);
 	return frame;
 }
 
 /* The thread state that the C library keeps for this thread; 0 where it can't be told. */
-static __always_inline u64 thread_by_slot(const struct igsdk_python *python, u64 self)
+static __always_inline u64 thread_by_slot(struct igsdk_space *space, u64 self)
 {
-	u64 slots = self + python->tss_slots, thread;
-	u32 key = 0;
+	const struct igsdk_python *python = &space->python;
+	u64 slots = self + python->tss_slots;
+	u32 key = space->tss_key - 1;
 
 	if (!has(python->tss_key) || !has(python->tss_slots))
 		return 0;
-	if (bpf_probe_read_user(&key, sizeof(key), (void *)(python->runtime + python->tss_key)))
-		return 0;
+	if (!space->tss_key) {
+		if (bpf_probe_read_user(&key, sizeof(key),
+					(void *)(python->runtime + python->tss_key)))
+			return 0;
+		space->tss_key = key + 1;
+	}
 	if (key >= TSS_FIRST_LEVEL)
 		slots = user_word(slots + TSS_FIRST_LEVEL * TSS_SLOT_BYTES +
 				  8 * (key / TSS_FIRST_LEVEL));
-	if (!slots)
-		return 0;
-	thread = user_word(slots + TSS_SLOT_BYTES * (key % TSS_FIRST_LEVEL) + 8);
-	if (!thread || user_word(thread + identity_offset(python)) != self)
-		return 0;
-	return thread;
+	return slots ? user_word(slots + TSS_SLOT_BYTES * (key % TSS_FIRST_LEVEL) + 8) : 0;
+}
+
+/* Whether a thread state is this thread's; then where it keeps its frame. */
+static __always_inline bool thread_is(struct walk *walk, const struct igsdk_python *python,
+				      u64 thread, u64 self, u64 *frame)
+{
+	if (bpf_probe_read_user(walk->code, THREAD_BYTES, (void *)thread) ||
+	    code_word(walk, identity_offset(python)) != self)
+		return false;
+	*frame = frame_behind(python, code_word(walk, python->thread_frame));
+	return true;
 }
 
 struct search {
+	struct walk *walk;
 	struct igsdk_python *python;
 	u64 self;
 	u64 interpreter; /* to look at next */
@@ -157,8 +198,10 @@ struct search {
 static long search_step(u32 index, struct search *search)
 {
 	struct igsdk_python *python = search->python;
+	struct walk *walk = search->walk;
+	u64 frame = 0;
 
-	if (!python)
+	if (!python || !walk)
 		return 1;
 	if (!search->thread) {
 		if (!search->interpreter)
@@ -167,30 +210,34 @@ static long search_step(u32 index, struct search *search)
 		search->interpreter = user_word(search->interpreter + python->interp_next);
 		return 0;
 	}
-	if (user_word(search->thread + identity_offset(python)) == search->self) {
-		search->frame = frame_of_thread(python, search->thread);
-		if (search->frame)
-			return 1;
+	if (thread_is(walk, python, search->thread, search->self, &frame) && frame) {
+		search->frame = frame;
+		return 1;
 	}
 	search->thread = user_word(search->thread + python->thread_next);
 	return 0;
 }
 
 /* The innermost frame of the current thread, 0 where it runs no Python. */
-static __always_inline u64 first_frame(struct igsdk_python *python)
+static __always_inline u64 first_frame(struct walk *walk, struct igsdk_space *space)
 {
+	struct igsdk_python *python = &space->python;
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct search search = {.python = python};
-	u64 thread = 0;
+	struct search search = {.walk = walk, .python = python};
+	u64 heads[2] = {}; /* the newest interpreter, then the main one */
+	u64 thread, frame = 0;
 
-	search.interpreter = user_word(python->runtime + python->interpreters_head);
-	if (!search.interpreter)
+	if (bpf_probe_read_user(heads, sizeof(heads),
+				(void *)(python->runtime + python->interpreters_head)) ||
+	    !heads[0])
 		return 0;
 	search.self = has(python->thread_id) ? thread_pointer(task) : pid_in_own_namespace(task);
-	if (!user_word(search.interpreter + python->interp_next))
-		thread = thread_by_slot(python, search.self);
-	if (thread)
-		return frame_of_thread(python, thread);
+	if (heads[0] == heads[1]) {
+		thread = thread_by_slot(space, search.self);
+		if (thread && thread_is(walk, python, thread, search.self, &frame))
+			return frame;
+	}
+	search.interpreter = heads[0];
 	bpf_loop(MAX_THREADS_SEARCHED, search_step, &search, 0);
 	return search.frame;
 }
@@ -357,7 +404,8 @@ GLOBAL int python_walk(u32 slot)
 	run.python = &space->python;
 	run.process = walk->head.process;
 	run.flags = IGSDK_CAPTURE_PYTHON;
-	run.frame = first_frame(&space->python);
+	walk->window_page = walk->code_address = 0;
+	run.frame = first_frame(walk, space);
 	bpf_loop(MAX_STEPS, frame_step, &run, 0);
 	if (run.frame && !(run.flags & IGSDK_CAPTURE_PYTHON_FAULT))
 		run.flags |= IGSDK_CAPTURE_PYTHON_CUT;

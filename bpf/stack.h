@@ -65,6 +65,7 @@ static __always_inline void walk_begin(struct walk *walk, struct pt_regs *regs, 
 	walk->pages = walk->at_end = 0;
 	walk->python = 0;
 	walk->offset = REGS_SP(regs) & (PAGE_BYTES - 8);
+	walk->head.record = IGSDK_CAPTURE_STACK;
 	walk->head.process = process;
 	walk->head.flags = 0;
 	walk->head.template_id = 0;

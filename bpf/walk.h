@@ -19,14 +19,17 @@
 
 struct walk {
 	u32 busy;
-	u32 pages;  /* of the stack, copied so far */
-	u32 at_end; /* the page behind them can't be read */
-	u32 offset; /* of the stack pointer in the copy */
-	u64 python; /* hash of the Python frames, 0 = none */
-	u64 self;   /* what the interpreter knows this thread by */
+	u32 pages;	  /* of the stack, copied so far */
+	u32 at_end;	  /* the page behind them can't be read */
+	u32 offset;	  /* of the stack pointer in the copy */
+	u64 python;	  /* hash of the Python frames, 0 = none */
+	u64 self;	  /* what the interpreter knows this thread by */
+	u64 window_page;  /* of which `window` is a copy, 0 = none */
+	u64 code_address; /* of which `code` is a copy, 0 = none */
+	u64 frame;	  /* where in `window` the Python frame lies */
 	struct igsdk_capture head;
-	u64 frame[FRAME_AREA / 8];
 	u64 code[CODE_AREA / 8];
+	u64 window[PAGE_BYTES / 8];
 	struct igsdk_python_frame frames[IGSDK_MAX_PYTHON];
 	u64 stack[STACK_AREA / 8];
 };
