@@ -8,6 +8,7 @@
 
 const volatile u32 events_mode = IGSDK_EVENTS_FAILURES;
 const volatile bool collect_ustack = true;
+const volatile bool use_templates = true; /* off: every stack is copied and unwound */
 const volatile bool filter_tracked = false;
 const volatile bool spare_filtered = false; /* no return probe for tasks under seccomp */
 const volatile bool gadget_filter_by_mntns = false;
