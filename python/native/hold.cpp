@@ -12,6 +12,7 @@
 #include <climits>
 #include <cstring>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,6 +23,7 @@
 #include <string>
 #include <sys/fanotify.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <utility>
 #include <vector>
 
@@ -36,6 +38,11 @@ namespace {
 const std::set<std::string> kHeldTypes = {
     "bcachefs", "btrfs", "erofs", "exfat",  "ext2",     "ext3",  "ext4", "f2fs", "iso9660",  "jfs",
     "overlay",  "ramfs", "ntfs3", "nilfs2", "squashfs", "tmpfs", "vfat", "xfs",  "virtiofs", "zfs",
+};
+// The same by number, as far as those systems can be a whole root.
+const std::set<decltype(statfs::f_type)> kHeldMagics = {
+    BTRFS_SUPER_MAGIC,     EROFS_SUPER_MAGIC_V1, EXT4_SUPER_MAGIC, F2FS_SUPER_MAGIC, RAMFS_MAGIC,
+    OVERLAYFS_SUPER_MAGIC, SQUASHFS_MAGIC,       TMPFS_MAGIC,      XFS_SUPER_MAGIC,
 };
 // Events read at once: each brings an open descriptor, and where there is none left the
 // kernel refuses the workload's open.
@@ -186,20 +193,36 @@ class OpenHold {
     // Marks are idempotent: called again when the mounts change. Only mounts of the
     // process's own namespace are marked, so nobody else's opens wait for us.
     void mark() {
-        size_t marked = 0;
+        size_t marked = is_plain_folder() && mark_one("/") ? 1 : 0;
         std::map<std::string, std::string> unmarked;
         for (const Mount &mount : read_mounts(mountinfo_.get())) {
             if (!kHeldTypes.count(mount.type))
                 unmarked[mount.point] = mount.type;
-            else if (::fanotify_mark(group_.get(), FAN_MARK_ADD | FAN_MARK_MOUNT, FAN_OPEN_PERM,
-                                     root_.get(), ("." + mount.point).c_str()) == 0)
+            else if (mark_one(mount.point))
                 marked++;
             else
-                unmarked[mount.point] = std::strerror(mark_error_ = errno);
+                unmarked[mount.point] = std::strerror(mark_error_);
         }
         std::lock_guard<std::mutex> guard(lock_);
         marked_ = marked;
         unmarked_ = std::move(unmarked);
+    }
+
+    bool mark_one(const std::string &point) {
+        int result = ::fanotify_mark(group_.get(), FAN_MARK_ADD | FAN_MARK_MOUNT, FAN_OPEN_PERM,
+                                     root_.get(), ("." + point).c_str());
+        if (result != 0)
+            mark_error_ = errno;
+        return result == 0;
+    }
+
+    // In a chroot the root may be any folder: the mount that it lies in is not listed.
+    bool is_plain_folder() {
+        struct statfs status;
+        for (const Mount &mount : read_mounts(mountinfo_.get()))
+            if (mount.point == "/")
+                return false;
+        return ::fstatfs(root_.get(), &status) == 0 && kHeldMagics.count(status.f_type);
     }
 
     void run() {

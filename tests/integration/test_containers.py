@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from typing import Any
 
 import pytest
 from tests.support import containers
-from tests.support.containers import BIN, BOOKS, LIBRARIES, Container, container
+from tests.support.containers import BIN, BOOKS, LIBRARIES, VERSION, Container, container
 from tests.support.recording import Figures, balanced, info_of, recording
 from tests.support.simdriver import Books, all_books, build
 
@@ -166,3 +168,110 @@ def test_containers_of_one_image_have_one_library(comm: str, lower: Path, tmp_pa
             (library,) = ours(run, lower)
     assert sums == [(M, 0, M), (4 * M, 3 * M, M), (4 * M, 3 * M, M)]
     assert pids <= library.earlier.keys()
+
+
+# Files that are no longer what they were ----------------------------------------------
+
+# Allocates 1 MiB, then in a child of its own, then again; waits before each.
+_THREE = """
+import ctypes, os, subprocess, sys, time
+def pause(name):
+    open(f"/books/{name}.ready", "w").close()
+    while not os.path.exists(f"/books/{name}.go"):
+        time.sleep(0.005)
+cuda = ctypes.CDLL("libcuda.so.1")
+context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+def allocate(name):
+    pause(name)
+    assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(1 << 20)) == 0
+me, *names = sys.argv[1:]
+for name in names:
+    allocate(name)
+    if name == "first":
+        pause("change")
+        subprocess.run([me, "/app.py", me, "child"], check=True)
+"""
+_DRIVER = f"{LIBRARIES}/libcuda.so.1"
+#: how a driver is changed below a process that has it, by commands inside the container
+CHANGES = {
+    "upgraded": f"cp {_DRIVER} {_DRIVER}.new; mv {_DRIVER}.new {_DRIVER}",
+    "deleted and made anew": f"cp {_DRIVER} /tmp/one; rm {_DRIVER}; cp /tmp/one {_DRIVER}",
+    "written to": f"echo >> {_DRIVER}",
+}
+
+
+def change(box: Container, commands: str) -> None:
+    words = ["nsenter", "-t", str(box.pid), "-m", "/bin/sh", "-ec", commands]
+    variables = {"PATH": "/bin", "LD_LIBRARY_PATH": LIBRARIES}
+    subprocess.run(words, env=variables, check=True, timeout=20)
+
+
+def go_on(box: Container, name: str, seconds: float = 0) -> None:
+    """Lets the program in a container go on from a pause, after a while there."""
+    box.await_file(f"{name}.ready")
+    time.sleep(seconds)
+    (box.books / f"{name}.go").touch()
+
+
+@pytest.mark.parametrize("when", ["before us", "while we look"])
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_driver_that_is_changed_inside(
+    how: str, when: str, comm: str, lower: Path, tmp_path: Path
+) -> None:
+    """Old and new processes each have their own file, and both are booked.
+
+    A file of the image that is written to becomes another one. Where that was before us
+    no path leads to the old one any more, and we say so.
+    """
+    arguments = ("/app.py", f"{BIN}/{comm}", "first", "last")
+    put = [("/app.py", _THREE)]
+    with container(lower, tmp_path, VERSION, *arguments, comm=comm, put=put) as box:
+        box.await_file("first.ready")
+        if when == "before us":
+            change(box, CHANGES[how])
+        with recording(command=comm) as run:
+            go_on(box, "first")
+            box.await_file("change.ready")
+            if when == "while we look":
+                change(box, CHANGES[how])
+            go_on(box, "change")
+            go_on(box, "child", 0.2)
+            go_on(box, "last")
+            box.finish()
+            total, notes = run.profile().total("alloc_space"), run.notes()
+            assert losses(run) == {}
+    unreachable = (how, when) == ("written to", "before us")
+    assert total == (M if unreachable else 3 * M)
+    assert any("was written to below processes" in note for note in notes) == unreachable
+
+
+# A root that is no mount point ----------------------------------------------------------
+
+_IN_A_CHROOT = """
+import os, select, subprocess, sys
+from igsdk._native import OpenHold
+from igsdk.runtime.launch import Command
+root, library = sys.argv[1:]
+subprocess.run(["mount", "-t", "proc", "proc", f"{root}/proc"], check=True)
+os.chroot(root)
+os.chdir("/")
+assert " / / " not in open("/proc/self/mountinfo").read()
+variables = {"PATH": "/bin", "LD_LIBRARY_PATH": os.path.dirname(library)}
+command = Command(["sh", "-c", f"exec 3< {library}"], environment=variables)
+hold = OpenHold(command.prepare(), deadline=20)
+command.go()
+assert select.select([hold], [], [], 10)[0]
+(waiting,) = hold.take()
+print(waiting.path, command.poll(), hold.counts()["marked"])
+hold.release(waiting.token)
+print(command.wait(10).status)
+"""
+
+
+def test_opens_are_held_in_a_chroot(lower: Path) -> None:
+    """Its root is a folder like any other: no mount point, and in no list of mounts."""
+    library = f"{LIBRARIES}/libcuda.so.1"
+    words = ["unshare", "-m", sys.executable, "-c", _IN_A_CHROOT, str(lower), library]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"{lower.resolve()}{library} None 1\n0\n", done.stderr

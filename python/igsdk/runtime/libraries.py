@@ -166,8 +166,10 @@ class Libraries:
         else:
             with self._lock:
                 where = (mapping.device, mapping.inode)
-                find_key = partial(self._mapped_key, pid, mapping, fd)
-                library = self._admit(fd, mapping.path, find_key, pid, where)
+                key = self._mapped_key(pid, mapping, fd)
+                if key not in self._known and self._leads_elsewhere(fd, key):
+                    self._refused.setdefault(key, (_changed(mapping), set()))
+                library = self._admit(fd, mapping.path, lambda: key, pid, where)
         if library is not None:
             self._note_earlier(library, pid, mapped_ns)
         return library
@@ -269,6 +271,17 @@ class Libraries:
     def _mapped_key(self, pid: int, mapping: Mapping, fd: int) -> _Key:
         return self._real_key(pid, mapping.start) or self._own_key(fd)
 
+    def _leads_elsewhere(self, fd: int, key: _Key) -> bool:
+        """Whether probes through this file would miss the one that is mapped.
+
+        A file of a lower layer of an overlay that is written to is another one from then
+        on. Who had mapped it before still has the old one, and no path leads there.
+        """
+        if not key.real or os.fstat(fd).st_dev == key.device:
+            return False
+        own = self._own_key(fd)
+        return own.real and own != key
+
     def _own_key(self, fd: int) -> _Key:
         """For a file that is only open: map a page of it, and look at ourselves.
 
@@ -344,6 +357,14 @@ def find_mapped(*prefixes: str) -> Iterator[tuple[int, Mapping]]:
         for mapping in read_maps(int(entry.name)):
             if mapping.name.startswith(prefixes):
                 yield int(entry.name), mapping
+
+
+def _changed(mapping: Mapping) -> LibraryUnusable:
+    return LibraryUnusable(
+        f"{mapping.name} ({mapping.path}) was written to below processes that had it mapped: "
+        "the probes can't reach the file that they have.",
+        "Restart those processes, or start before the file is changed.",
+    )
 
 
 def open_mapped(pid: int, mapping: Mapping) -> int:

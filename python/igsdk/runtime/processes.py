@@ -56,6 +56,11 @@ class ProcessTable:
         if start is not None and facts is not None and len(self._met) < _MAX_KNOWN:
             self._met[pid, start] = facts
 
+    def met_as(self, comm: str) -> set[int]:
+        """The pids of those that had this name (its first 15 bytes) when they were met."""
+        wanted = _comm_of(comm)
+        return {pid for (pid, _), facts in self._met.items() if facts.comm == wanted}
+
     def see(self, pid: int, instance: int) -> None:
         """Reads it once per instance and while it may still be there."""
         if instance not in self._seen and len(self._seen) < _MAX_KNOWN:

@@ -393,7 +393,8 @@ class Session:
             return None
         traced = set(reading.snapshot.processes["pid"].tolist())
         started = {self.command.pid} if self.command else set()
-        return traced | started | {*self.selection.pids, ANYBODY}
+        named = self.table.met_as(self.selection.command) if self.selection.command else set()
+        return traced | started | named | {*self.selection.pids, ANYBODY}
 
     def used_libraries(self, reading: Reading) -> list[Library]:
         """The attached libraries that processes of this run have opened or mapped."""
