@@ -197,10 +197,19 @@ class Event:
 
     @property
     def caller(self) -> Frame | None:
-        """The innermost frame that is not the driver's own, None without a stack."""
+        """The frame that asked, None without a stack.
+
+        It is the innermost Python frame; without one the innermost that is neither the
+        driver's nor the interpreter's.
+        """
         frames = self.stack.frames if self.stack else ()
-        own = (frame for frame in frames if "/libcuda.so" not in (frame.mapping or ""))
-        return next(own, None)
+        python = (frame for frame in frames if frame.kind == "python")
+        own = (
+            frame
+            for frame in frames
+            if frame.kind != "interpreter" and "/libcuda.so" not in (frame.mapping or "")
+        )
+        return next(python, None) or next(own, None)
 
     def __str__(self) -> str:
         """One line: what happened, where, and what the process then had in use."""
@@ -215,9 +224,11 @@ class Event:
             f"in use {format_bytes(self.in_use)}",
             f"took {format_duration(self.latency_ns)}",
         ]
-        if self.caller:
+        caller = self.caller
+        if caller:
             freed = self.type in ("free", "implicit-free")
-            words.append(f"{'allocated at' if freed else 'at'} {self.caller.name}")
+            place = f" ({caller.place})" if caller.kind == "python" and caller.place else ""
+            words.append(f"{'allocated at' if freed else 'at'} {caller.name}{place}")
         return "  ".join(words)
 
 
@@ -245,6 +256,7 @@ def event_record(event: Event) -> dict[str, Any]:
         "result_name": event.result_name,
         "latency_ns": event.latency_ns,
         "in_use": event.in_use,
+        "stack_id": event.stack.id if event.stack else 0,
         "stack": [frame_record(frame) for frame in event.stack.frames] if event.stack else [],
     }
 

@@ -204,7 +204,8 @@ class Run:
         return self._notes(self._session.reading())
 
     def _notes(self, reading: Reading) -> list[str]:
-        return [*self._session.notes, *_attach_notes(self._session, reading)]
+        session = self._session
+        return [*session.notes, *_attach_notes(session, reading), *session.stacks.notes()]
 
     def profile(self) -> Profile:
         """Everything booked so far; in use now is what it shows first."""

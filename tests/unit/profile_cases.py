@@ -24,7 +24,7 @@ frames = st.builds(
     address=st.integers(0, 2),
     mapping=st.sampled_from([None, "/lib/x.so"]),
     build_id=st.sampled_from([None, "ab"]),
-    kind=st.sampled_from(["native", "python"]),
+    kind=st.sampled_from(["native", "python", "interpreter"]),
 )
 all_frames = frames | st.sampled_from([marker("not attributed"), marker("accounts full")])
 kinds = st.sampled_from(

@@ -190,8 +190,10 @@ def test_stacks_that_read_alike_are_one():
 
 def test_self_is_what_a_function_asked_the_driver_for():
     text = report_text(full_profile())
-    assert line_with(text, "71.4 %  alloc") == "5.00 GiB 5.00 GiB 71.4 % alloc a.py"
-    assert line_with(text, "100.0 %  <module>") == "0 B 7.00 GiB 100.0 % <module> a.py"
+    assert line_with(text, "71.4 %  alloc  a.py:1") == "5.00 GiB 71.4 % alloc a.py:1"
+    functions = text[text.index("functions, ") :]
+    assert line_with(functions, "71.4 %  alloc") == "5.00 GiB 5.00 GiB 71.4 % alloc a.py"
+    assert line_with(functions, "100.0 %  <module>") == "0 B 7.00 GiB 100.0 % <module> a.py"
     assert "%  cuMemAlloc_v2" not in text
 
 
@@ -350,8 +352,10 @@ def test_an_event_is_one_line():
     assert event_line(OOM, wall_ns=0).split()[0].endswith(":05.000000")
     freed = replace(OOM, type="free", address=0x7F00, result=0, stack=None)
     assert "0x7f00" in str(freed)
-    assert str(OOM).endswith("  at alloc")
-    assert str(replace(OOM, type="free", result=0)).endswith("  allocated at alloc")
+    assert str(OOM).endswith("  at alloc (a.py:1)")
+    native = replace(OOM, stack=Stack.of([LIBCUDA, Frame("f", "x.cpp", 3, mapping="/lib/x.so")]))
+    assert str(native).endswith("  at f")
+    assert str(replace(OOM, type="free", result=0)).endswith("  allocated at alloc (a.py:1)")
 
 
 def test_an_event_is_a_json_object_with_stable_keys():
@@ -360,7 +364,7 @@ def test_an_event_is_a_json_object_with_stable_keys():
     assert list(record) == [
         "type", "boot", "time_ns", "process", "pid", "ns_pid", "start_ns", "node", "namespace",
         "pod", "container", "tid", "api", "kind", "device", "address", "bytes", "result",
-        "result_name", "latency_ns", "in_use", "stack",
+        "result_name", "latency_ns", "in_use", "stack_id", "stack",
     ]  # fmt: skip
     assert record["bytes"] == 80 * GIB
     assert record["stack"][1] == {

@@ -101,7 +101,9 @@ class Recording:
     def _write(self, run: Run, profile: Profile) -> Path:
         from igsdk.profile.store import write_or_rescue
 
-        where, problem = write_or_rescue(profile, self._path, _owner(run))
+        # Lines of names can't say which frames are the interpreter's: those stay out.
+        kept = profile.shown() if self._path.endswith(".folded") else profile
+        where, problem = write_or_rescue(kept, self._path, _owner(run))
         if problem:
             cause = explained(problem, self._path).cause
             output.say(f"{cause} The profile went elsewhere, see below.")
@@ -116,7 +118,7 @@ class Recording:
         from igsdk.views import report_text
 
         columns = output.width(2 if with_command else 1)
-        output.put(report_text(profile, _SHORT, columns).rstrip("\n"), error=with_command)
+        output.put(report_text(profile.shown(), _SHORT, columns).rstrip("\n"), error=with_command)
 
 
 def _owner(run: Run) -> tuple[int, int] | None:

@@ -12,6 +12,7 @@ from igsdk.cli import output
 
 if TYPE_CHECKING:
     from igsdk.profile import Profile
+    from igsdk.profile.shown import View
     from igsdk.profile.top import By, TopRow
 
 _VALUES = {
@@ -53,9 +54,24 @@ _OF_PROCESSES = ("process", "pid", "node", "namespace", "pod", "container")
     help="Only what matches, by process, pid, kind, device, host, function, node, namespace, "
     "pod or container; may be repeated.",
 )
+@click.option("--python", "views", flag_value="python", multiple=True, help="Only Python frames.")
+@click.option(
+    "--native",
+    "views",
+    flag_value="native",
+    multiple=True,
+    help="Native frames, with the interpreter's own and without Python's.",
+)
+@click.option("--full", "views", flag_value="full", multiple=True, help="All frames.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, with exact integers.")
 def report(
-    file: str, count: int, by: By | None, value: str | None, filters: tuple[str, ...], as_json: bool
+    file: str,
+    count: int,
+    by: By | None,
+    value: str | None,
+    filters: tuple[str, ...],
+    views: tuple[View, ...],
+    as_json: bool,
 ) -> None:
     """Shows the largest holders in a profile, its processes, failures and losses.
 
@@ -65,11 +81,13 @@ def report(
         igsdk report service.pb.gz --filter process='python*' --filter kind=device
 
     FILE is igsdk.pb.gz when it is not given; - is standard input. A heap profile of
-    another tool in pprof format is read too.
+    another tool in pprof format is read too. Stacks show Python frames and native ones of
+    programs and extensions; files have the interpreter's own too, see --full.
     """
     from igsdk.profile import Profile
 
-    profile = _filtered(Profile.read("/dev/stdin" if file == "-" else file), filters)
+    view = _view(views)
+    profile = _filtered(Profile.read("/dev/stdin" if file == "-" else file), filters).shown(view)
     if value:
         profile.default_value = _VALUES[value]
     if as_json:
@@ -82,6 +100,19 @@ def report(
         from igsdk.views import report_text
 
         output.put(report_text(profile, count, output.width()).rstrip("\n"))
+
+
+def _view(views: tuple[View, ...]) -> View:
+    """The one view that was asked for.
+
+    Raises:
+        UsageError: several were.
+    """
+    chosen = list(dict.fromkeys(views))
+    if len(chosen) > 1:
+        words = " and ".join(f"--{view}" for view in chosen)
+        raise UsageError(f"{words} are different views.", "Ask for one of them.")
+    return chosen[0] if chosen else "default"
 
 
 def _filtered(profile: Profile, filters: tuple[str, ...]) -> Profile:

@@ -22,6 +22,7 @@ JSON_VERSION = 1
 def to_folded(profile: Profile) -> bytes:
     """One line per stack: ``process;root;…;leaf value`` of the default value, sorted.
 
+    All frames are in it, and no line says of which kind they are: see :meth:`Profile.shown`.
     Registered and imported memory stands under a root of its own, ``[registered]`` or
     ``[imported]``, so that no process's bar contains it.
     """

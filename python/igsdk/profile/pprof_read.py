@@ -151,7 +151,8 @@ class _Reader:
             mapping, build_id = self._text(file.filename), self._text(file.build_id)
 
         def frame(function: str, file: str, line: int) -> Frame:
-            implied = implied_kind(function, mapping, location.address)
+            code = self._about.get("mapping_kinds", {}).get(str(location.mapping_id), "native")
+            implied = implied_kind(function, mapping, location.address, code)
             kind: FrameKind = self._about.get("frame_kinds", {}).get(str(location.id), implied)
             return Frame(
                 function=function,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,10 +34,15 @@ def encode(profile: Profile) -> bytes:
     return packer.compress(_Writer(profile).content()) + packer.flush()
 
 
-def implied_kind(name: str, mapping: str | None, address: int) -> FrameKind:
-    """What a frame is, told by what a pprof location has; exceptions stand in the comment."""
+def implied_kind(
+    name: str, mapping: str | None, address: int, code: FrameKind = "native"
+) -> FrameKind:
+    """What a frame is, told by what a pprof location has; exceptions stand in the comment.
+
+    ``code``: what code of that mapping is, as the comment says where it is not native.
+    """
     if mapping or address:
-        return "native"
+        return code
     return "marker" if name.startswith("[") and name.endswith("]") else "python"
 
 
@@ -166,14 +172,26 @@ class _Writer:
         metadata = profile.metadata
         self.message.time_nanos = metadata.time_ns
         self.message.duration_nanos = metadata.duration_ns
-        odd = {
-            str(number + 1): frame.kind
-            for number, frame in enumerate(table.frames)
-            if frame.kind != implied_kind(frame.function, frame.mapping, frame.address)
-        }
         locations = {frame: number for number, frame in enumerate(table.frames, 1)}
         about = {COMMENT_KEY: COMMENT_VERSION, **shortened(metadata, locations)}
-        if odd:
-            about["frame_kinds"] = odd
+        about |= self._kinds(table)
         text = json.dumps(about, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         self.message.comment.append(self._text(text))
+
+    def _kinds(self, table: Table) -> dict[str, dict[str, FrameKind]]:
+        """Kinds that a reader could not tell: of whole mappings, then of single locations."""
+        mappings = [location.mapping_id for location in self.message.location]
+        kinds: dict[int, Counter[FrameKind]] = {}
+        for frame, mapping in zip(table.frames, mappings, strict=True):
+            kinds.setdefault(mapping, Counter())[frame.kind] += 1
+        kinds.pop(0, None)
+        code: dict[int, FrameKind] = {m: count.most_common(1)[0][0] for m, count in kinds.items()}
+        odd: dict[str, FrameKind] = {}
+        for number, (frame, mapping) in enumerate(zip(table.frames, mappings, strict=True), 1):
+            of_mapping = code.get(mapping, "native")
+            name, path = frame.function, frame.mapping
+            if frame.kind != implied_kind(name, path, frame.address, of_mapping):
+                odd[str(number)] = frame.kind
+        told: dict[str, FrameKind] = {str(m): k for m, k in code.items() if k != "native"}
+        parts = {"mapping_kinds": told, "frame_kinds": odd}
+        return {name: part for name, part in parts.items() if part}

@@ -12,9 +12,10 @@ import numpy as np
 from igsdk._errors import UsageError
 from igsdk._events import Frame, marker
 from igsdk._units import format_bytes, plural
-from igsdk.profile.driver import without_driver
+from igsdk.profile.driver import asked, without_driver
 from igsdk.profile.metadata import Metadata, ProcessRow, merged, noted
 from igsdk.profile.names import ALLOCATED, DEFAULT_VALUE, HOSTS, LABELS, VALUES
+from igsdk.profile.shown import VIEWS, View, shown, shown_failure
 from igsdk.profile.stacks import Stacks
 from igsdk.profile.table import KEYS, Table, build, combine, without_addresses
 from igsdk.profile.top import By, TopRow, top
@@ -152,6 +153,32 @@ class Profile:
         """
         return self._with(without_driver(self._table), self.metadata)
 
+    def asked(self) -> Profile:
+        """The same with each stack cut down to the frame that asked for the memory.
+
+        That is the innermost Python frame, whatever native code it went through; in a stack
+        without one the innermost frame that is not the driver's. Self is then what a line
+        or function asked for.
+        """
+        return self._with(asked(self._table), self.metadata)
+
+    def shown(self, view: View = "default") -> Profile:
+        """The same with the frames of one view; a profile has all of them.
+
+        Args:
+            view: ``default``: Python frames, each where the interpreter ran it, between
+                native frames of programs and extensions; ``native``: all native frames,
+                with the interpreter's own and without Python's; ``python``: only Python's;
+                ``full``: everything. Markers (reasons in square brackets) are in each.
+
+        Raises:
+            UsageError: there is no such view.
+        """
+        _known_name(view, tuple(VIEWS))
+        failures = tuple(shown_failure(record, view) for record in self.metadata.failures)
+        metadata = replace(self.metadata, failures=failures)
+        return self._with(shown(self._table, view), metadata)
+
     def without_addresses(self) -> Profile:
         """The same with stacks that read alike as one: same functions, files and lines.
 
@@ -197,8 +224,10 @@ class Profile:
         return top(self._table.taken(rows), self._column(value)[rows], n, by)
 
     def frames(self) -> tuple[Frame, ...]:
-        """The different frames of all stacks."""
-        return self._table.frames
+        """The different frames of all rows' stacks."""
+        table = self._table
+        used = np.unique(table.stacks.taken(np.unique(table.stack)).members)
+        return tuple(table.frames[number] for number in used.tolist())
 
     def samples(self) -> Iterator[dict[str, Any]]:
         """Rows one by one: labels, values and ``stack`` (frames, leaf first)."""

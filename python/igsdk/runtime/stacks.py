@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .snapshot import Array
 
 _MAX_STACKS = 1 << 18
+_NAMED = 5  # files in a note
 
 _KIB = 32  # of stack that are copied, IGSDK_STACK_BYTES
 _MOST_PYTHON = 1024  # IGSDK_MAX_PYTHON
@@ -86,12 +87,17 @@ class StackResolver:
         return seen
 
     def losses(self) -> dict[str, int]:
-        """By cause, how many different stacks lack something, and frames a name."""
-        return {
-            **self._losses,
-            "names_missing": self._python.unnamed,
-            "symbols_missing": self._native.unnamed,
-        }
+        """By cause, how many different stacks lack something, and Python frames a name."""
+        return {**self._losses, "names_missing": self._python.unnamed}
+
+    def notes(self) -> list[str]:
+        """What a reader should know of the names, in sentences."""
+        files = sorted(self._native.nameless)
+        if not files:
+            return []
+        more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+        named = f"{', '.join(files[:_NAMED])}{more}"
+        return [f"Without symbols for all their functions, so called FILE+OFFSET: {named}."]
 
     def ids_of(self, processes: Array, keys: Array) -> Array:
         """The ``stacks`` ids of capture keys (u64 each); 0 where stacks are off."""
@@ -132,7 +138,7 @@ class StackResolver:
     def _resolve(self, raw: RawStack) -> Stack:
         if raw.end == "busy":
             return BUSY
-        native = [self._native.of(file, offset) for file, offset, _ in raw.native]
+        native = [self._native.of(file, offset, raw.pid) for file, offset, _ in raw.native]
         python = [self._python.of(frame) for frame in raw.python]
         native_end = self._native_end(raw.end, native)
         python_end = self._python_end(raw, native)

@@ -15,8 +15,7 @@ from .merge import NativeCall, Role
 if TYPE_CHECKING:
     from .._native import MappedFile, SymbolTable
 
-_MAX_TABLES = 256
-_MAX_SYMBOLS = 4_000_000  # of all tables together
+_MAX_FILES = 1024  # each has a descriptor; what symbol tables keep is bounded by them
 _MAX_CALLS = 1 << 16
 
 _EVAL = "_PyEval_EvalFrameDefault"
@@ -42,11 +41,13 @@ class Files(Protocol):
 
 
 class CodeFile:
-    """One file with code. ``symbols`` is None where nothing could be read of it."""
+    """One file with code, as a process has it.
 
-    def __init__(self, mapped: MappedFile | None) -> None:
-        self._mapped = mapped  # its descriptor lives as long
-        self.symbols = _open(mapped)
+    ``symbols`` is None where nothing could be read of it.
+    """
+
+    def __init__(self, mapped: MappedFile | None, pid: int) -> None:
+        self.symbols = _open(mapped, f"/proc/{pid}/root")
         self.path = mapped.path if mapped else ""
         self.name = plain_name(self.path)
         self.build_id = self.symbols.build_id or None if self.symbols else None
@@ -55,7 +56,7 @@ class CodeFile:
 
     def frames(self, offset: int) -> tuple[Frame, ...]:
         """The function at a file offset, and those inlined there, innermost first."""
-        found = _named(self.symbols, offset) if self.symbols else []
+        found = self.symbols.frames(offset) if self.symbols else []
         if not found:
             found = [(f"{self.name}+{offset:#x}", None, 0)]
         return tuple(
@@ -76,20 +77,13 @@ class CodeFile:
         return Role.CODE
 
 
-def _named(symbols: SymbolTable, offset: int) -> list[tuple[str, str | None, int]]:
-    if hasattr(symbols, "frames"):
-        return list(symbols.frames(offset))
-    found = symbols.lookup(offset)
-    return [(found[0], None, 0)] if found else []
-
-
-def _open(mapped: MappedFile | None) -> SymbolTable | None:
+def _open(mapped: MappedFile | None, root: str) -> SymbolTable | None:
     from .._native import SymbolTable
 
     if mapped is None or mapped.fd < 0:
         return None
     with suppress(ValueError, OSError):
-        return SymbolTable(mapped.fd)
+        return SymbolTable(mapped.fd, mapped.path, root)
     return None
 
 
@@ -110,49 +104,43 @@ class NativeCalls:
     """Calls by (file, offset), each resolved once; bounded.
 
     Attributes:
-        unnamed: how many places in code have no name, as their files have no symbols.
+        nameless: the files that lack symbols of functions which stacks have.
     """
 
     def __init__(self, files: Files) -> None:
         self._source = files
         self._files: OrderedDict[int, CodeFile] = OrderedDict()
         self._calls: dict[tuple[int, int], NativeCall] = {}
-        self.unnamed = 0
+        self.nameless: set[str] = set()
 
-    def of(self, file_id: int, offset: int) -> NativeCall:
-        """The call at a file offset; file 0: code of no file."""
+    def of(self, file_id: int, offset: int, pid: int) -> NativeCall:
+        """The call at a file offset; file 0: code of no file. `pid`: a process that has it."""
         key = file_id, offset
         call = self._calls.get(key)
         if call is None:
             if len(self._calls) >= _MAX_CALLS:
                 self._calls.clear()
-            call = self._calls[key] = self._resolve(file_id, offset)
+            call = self._calls[key] = self._resolve(file_id, offset, pid)
         return call
 
-    def _resolve(self, file_id: int, offset: int) -> NativeCall:
+    def _resolve(self, file_id: int, offset: int, pid: int) -> NativeCall:
         if not file_id:
             return NativeCall.of([_ANONYMOUS], Role.UNKNOWN)
-        file = self._file(file_id)
+        file = self._file(file_id, pid)
         if not file.path:
             return NativeCall.of([_FORGOTTEN])
         frames = file.frames(offset)
         # the last one is the function that the compiler made; others are inlined in it
         role = file.role_of(frames[-1].function)
-        self.unnamed += role is Role.CODE and frames[0].function.startswith(f"{file.name}+0x")
+        if role is Role.CODE and frames[0].function.startswith(f"{file.name}+0x"):
+            self.nameless.add(file.name)
         return NativeCall.of(frames, role)
 
-    def _file(self, file_id: int) -> CodeFile:
+    def _file(self, file_id: int, pid: int) -> CodeFile:
         file = self._files.get(file_id)
         if file is None:
-            file = self._files[file_id] = CodeFile(self._source.file(file_id))
-            self._make_room()
+            file = self._files[file_id] = CodeFile(self._source.file(file_id), pid)
+            if len(self._files) > _MAX_FILES:
+                self._files.popitem(last=False)
         self._files.move_to_end(file_id)
         return file
-
-    def _make_room(self) -> None:
-        """Symbols are what takes memory; calls that were resolved keep their names."""
-        sizes = [len(file.symbols) if file.symbols else 0 for file in self._files.values()]
-        total = sum(sizes)
-        while len(self._files) > _MAX_TABLES or (total > _MAX_SYMBOLS and len(self._files) > 1):
-            total -= sizes.pop(0)
-            self._files.popitem(last=False)

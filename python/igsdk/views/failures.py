@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from igsdk._events import frame_of
 from igsdk._results import OUT_OF_MEMORY, result_name
 from igsdk._units import format_bytes, plural
-from igsdk.profile.driver import is_driver
+from igsdk.profile.driver import asking
 from igsdk.views.text import cut_place, frame_label, sentence, short_device
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ def _lines(failure: dict[str, Any], count: int, width: int) -> list[str]:
 
 
 def _leaf(failure: dict[str, Any], width: int) -> list[str]:
-    """The calling code: the first frame that is not the driver's, and its caller."""
+    """The code that asked, and its callers."""
     frames = [frame_of(frame) for frame in failure["stack"]]
-    calling = [frame for frame in frames if not is_driver(frame)] or frames
+    calling = frames[asking(frames) :]
     return [
         f"    {'at' if number == 0 else 'by'} {cut_place(frame_label(frame), width - 7)}"
         for number, frame in enumerate(calling[:3])

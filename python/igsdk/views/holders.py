@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds it: functions with total and self, and the stacks that lead there."""
+"""Who holds it: the lines that asked, functions with total and self, and whole stacks."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from igsdk._units import format_bytes, plural
-from igsdk.profile.driver import is_driver
+from igsdk.profile.driver import asking, is_driver
 from igsdk.profile.names import VALUES
 from igsdk.views.text import cut_place, frame_label, sentence, shorten, table
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from igsdk._events import Frame
     from igsdk.profile import Profile, TopRow
 
-#: of a deep stack the root's and the leaf's ends are shown
-_ROOT_FRAMES, _LEAF_FRAMES = 4, 16
+#: of a deep stack are shown its root, the frame that asked with its callers, and its leaf
+_ROOT_FRAMES, _CALLERS, _LEAF_FRAMES = 4, 15, 4
 WORDS = {
     "inuse_space": "in use",
     "alloc_space": "allocated over time",
@@ -48,10 +48,36 @@ def shown_amount(value: str, count: int) -> str:
     return format_bytes(count) if value.endswith("space") else f"{count:,}"
 
 
+def asking_lines(profile: Profile, top: int, width: int) -> list[str]:
+    """The lines that asked for most, where the profile knows lines of Python.
+
+    It is what people come for: the line to look at, whatever native code it called.
+    """
+    if not any(frame.kind == "python" for frame in profile.frames()):
+        return []
+    value = shown_value(profile)
+    rows = asking_rows(profile, top, value)
+    if not rows:
+        return []
+    whole = profile.total(value)
+    cells = [
+        [shown_amount(value, row.self), _percent(row.self, whole), frame_label(row.frames[0])]
+        for row in rows
+    ]
+    title = f"{_title(value)}: lines of code that asked for it{_words(value, '', ', ')}"
+    return [title, *table(["self", "self %", "<line"], cells, width, cut_place)]
+
+
+def asking_rows(profile: Profile, top: int, value: str) -> list[TopRow]:
+    """The lines that asked for most themselves, largest first."""
+    rows = [row for row in profile.asked().top(10**9, value, "line") if row.self]
+    return sorted(rows, key=lambda row: -abs(row.self))[:top]
+
+
 def function_lines(profile: Profile, top: int, width: int) -> list[str]:
     """The functions that hold most themselves, with total and self as flame graphs have them."""
     value = shown_value(profile)
-    rows = profile.without_driver().top(10**9, value)
+    rows = profile.asked().top(10**9, value)
     rows = sorted(rows, key=lambda row: (-abs(row.self), -abs(row.total)))[:top]
     if not rows:
         return []
@@ -73,7 +99,7 @@ def function_lines(profile: Profile, top: int, width: int) -> list[str]:
 def line_lines(profile: Profile, top: int, width: int) -> list[str]:
     """The lines of code that hold most; functions where the profile has no lines."""
     value = shown_value(profile)
-    rows = profile.without_driver().top(top, value, "line")
+    rows = profile.asked().top(top, value, "line")
     if not rows:
         return []
     if not any(frame.line for frame in profile.frames()):
@@ -98,7 +124,7 @@ def stack_lines(profile: Profile, top: int, width: int, host: str | None = None)
     if not rows:
         return []
     whole = profile.total(value, host)
-    bare = printed.without_driver().top(10**9, value, host=host)
+    bare = printed.asked().top(10**9, value, host=host)
     figures = {
         (row.name, row.frames[0].file): (
             shown_amount(value, row.total),
@@ -121,14 +147,23 @@ def stack_lines(profile: Profile, top: int, width: int, host: str | None = None)
 
 def _frame_lines(frames: tuple[Frame, ...], figures: Figures, width: int) -> list[str]:
     ordered = list(reversed(frames))
-    hidden = max(0, len(ordered) - _ROOT_FRAMES - _LEAF_FRAMES)
+    shown = _shown_depths(len(ordered), len(ordered) - 1 - asking(frames))
     lines = []
-    for depth, frame in enumerate(ordered):
-        if hidden and depth == _ROOT_FRAMES:
-            lines.append(f"    {'':>10}  {'':>10}  … {plural(hidden, 'frame')} …")
-        if not hidden or not _ROOT_FRAMES <= depth < _ROOT_FRAMES + hidden:
-            lines.append(_frame_line(frame, figures, width))
+    for before, depth in zip([-1, *shown], shown, strict=False):
+        if depth > before + 1:
+            hidden = plural(depth - before - 1, "frame")
+            lines.append(f"    {'':>10}  {'':>10}  … {hidden} …")
+        lines.append(_frame_line(ordered[depth], figures, width))
     return lines
+
+
+def _shown_depths(length: int, asked: int) -> list[int]:
+    """Which frames of a stack are shown, root first; `asked` is the one that asked."""
+    middle = range(max(0, asked - _CALLERS), asked + 1)
+    shown = {*range(_ROOT_FRAMES), *middle, *range(length - _LEAF_FRAMES, length)}
+    # a gap of one frame takes no less room than the frame
+    shown |= {depth for depth in range(length) if {depth - 1, depth + 1} <= shown}
+    return sorted(shown & set(range(length)))
 
 
 def _frame_line(frame: Frame, figures: Figures, width: int) -> str:
@@ -160,9 +195,9 @@ def _title(value: str) -> str:
     return "Asked for and refused" if value.startswith("failed") else "Largest holders"
 
 
-def _words(value: str, end: str) -> str:
+def _words(value: str, end: str, start: str = "") -> str:
     """What a value is, unless the title says it."""
-    return "" if value.startswith("failed") else f"{WORDS.get(value, value)}{end}"
+    return "" if value.startswith("failed") else f"{start}{WORDS.get(value, value)}{end}"
 
 
 def _mixed(profile: Profile, value: str) -> str:

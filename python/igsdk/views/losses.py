@@ -93,9 +93,44 @@ MEANINGS = {
         figures="incomplete",
     ),
     "stack_failed": Meaning(
-        "{n} stacks could not be taken",
-        "their bytes are exact and stand under the reason",
-        "Build the program with frame pointers (-fno-omit-frame-pointer).",
+        "{n} stacks were not taken because no memory to take them in was free",
+        "their bytes are exact and stand under [stack not taken]",
+        "Many threads called at the same moment; it passes by itself.",
+    ),
+    "stack_bytes": Meaning(
+        "{n} stacks came without native frames because their buffer was full",
+        "their bytes are exact; their Python frames are there where there are any",
+        "Give the stacks a larger buffer.",
+    ),
+    "python_fault": Meaning(
+        "{n} times Python frames could not be read from the process's memory",
+        "their stacks end in a frame that says so; bytes are exact",
+        "Memory that was swapped out can't be read at a probe; else report it.",
+    ),
+    "stacks_cut": Meaning(
+        "{n} different stacks are deeper than what is copied of them",
+        "native frames end in a frame that says so, Python frames go on; bytes are exact",
+        "Nothing needs to be done; only the outermost native callers are missing.",
+    ),
+    "unwind_ended": Meaning(
+        "{n} different stacks have native frames that do not go on to the start of their thread",
+        "they end in a frame that says why; bytes are exact",
+        "Code without unwind tables does that; compilers write them unless told not to.",
+    ),
+    "python_missing": Meaning(
+        "{n} different stacks lack Python frames",
+        "a frame says why, and the interpreter's own frames are shown instead; bytes are exact",
+        "Use CPython 3.8 or later, with the GIL and without subinterpreters.",
+    ),
+    "names_missing": Meaning(
+        "{n} Python frames have no name because their code objects could not be kept",
+        "a frame in brackets stands for each; bytes are exact",
+        "Filter by process: there were too many at once.",
+    ),
+    "stacks_full": Meaning(
+        "{n} different stacks found no room in the table of stacks",
+        "their bytes are exact and stand under [too many different stacks]",
+        "Filter by process.",
     ),
     "nested": Meaning(
         "{n} driver calls were made inside other driver calls",

@@ -10,7 +10,14 @@ from igsdk._events import frame_record
 from igsdk._units import format_bytes, format_duration, plural
 from igsdk.profile.names import DEFAULT_VALUE, HOSTS, VALUES
 from igsdk.views.failures import failure_lines
-from igsdk.views.holders import WORDS, function_lines, shown_value, stack_lines
+from igsdk.views.holders import (
+    WORDS,
+    asking_lines,
+    asking_rows,
+    function_lines,
+    shown_value,
+    stack_lines,
+)
 from igsdk.views.losses import bytes_exact, exactness, loss_sentences, note_sentences
 from igsdk.views.text import cut_end, fitted_width, sentence, short_device, table
 
@@ -38,6 +45,7 @@ def report_text(profile: Profile, top: int = 10, width: int | None = None) -> st
         _process_lines(metadata, columns),
         _kind_lines(profile, columns),
         _apart_lines(profile, columns),
+        asking_lines(profile, top, columns),
         function_lines(profile, top, columns) or _no_holder_lines(profile),
         stack_lines(profile, top, columns),
         *(stack_lines(profile, min(top, 3), columns, host) for host in _APART),
@@ -223,11 +231,12 @@ def _attached_text(library: AttachedLibrary) -> str:
 def report_record(profile: Profile, top: int = 10) -> dict[str, Any]:
     """The same as a JSON object: exact integers, stable keys.
 
-    ``totals`` are by value and host class; ``functions`` and ``stacks`` by ``value``.
+    ``totals`` are by value and host class; ``lines`` (those that asked),
+    ``functions`` and ``stacks`` by ``value``.
     ``bytes_exact`` is null where another tool wrote the profile.
     """
     value = shown_value(profile)
-    bare = profile.without_driver()
+    asked = profile.asked()
     metadata = profile.metadata
     return {
         "metadata": metadata.to_json(),
@@ -235,9 +244,13 @@ def report_record(profile: Profile, top: int = 10) -> dict[str, Any]:
         "bytes_exact": None if metadata.foreign else bytes_exact(metadata),
         "totals": {name: profile.totals(name) for name in VALUES},
         "kinds": [_without_stack(row) for row in profile.group(["kind", "device"]).samples()],
+        "lines": [
+            {"function": r.name, "file": r.file, "line": r.line, "self": r.self, "total": r.total}
+            for r in asking_rows(profile, top, value)
+        ],
         "functions": [
             {"function": r.name, "file": r.file, "self": r.self, "total": r.total}
-            for r in bare.top(top, value)
+            for r in asked.top(top, value)
         ],
         "stacks": [
             {"self": r.self, "frames": [frame_record(frame) for frame in r.frames]}
