@@ -189,8 +189,7 @@ def _described(known: Layout, description: bytes) -> Layout:
         raise Unsupported(f"Python {name}: it does not describe itself")
     if _word(description, _VERSION_AT) >> 16 != known.version:
         raise Unsupported(f"Python {name}: it describes another version")
-    free_threaded = _word(description, _FREE_THREADED_AT)
-    if free_threaded:
+    if _word(description, _FREE_THREADED_AT) == 1:
         raise Unsupported(f"Python {name}t: free-threaded builds are not supported")
     said = _read_described(min(minor, NEWEST), description)
     if known.numbers["thread_id"] == NONE:
@@ -206,7 +205,10 @@ def _described(known: Layout, description: bytes) -> Layout:
         note = f"Python {name} is newer than what igsdk was tested with: check its stacks."
         return replace(known, numbers=numbers, note=note)
     differ = sorted(key for key in said if numbers[key] != known.numbers[key])
-    note = f"Python {name} here describes other structures than usual ({', '.join(differ)})."
+    note = (
+        f"Python {name} here describes other structures than usual ({', '.join(differ)}): "
+        "check its stacks."
+    )
     return replace(known, numbers=numbers, note=note if differ else "")
 
 
@@ -236,7 +238,7 @@ def _end_of(numbers: dict[str, int], what: str) -> int:
         for name, offset in numbers.items()
         if name.startswith(f"{what}_") and name not in behind and offset != NONE
     ]
-    return -(-max(ends) // 8) * 8
+    return -(-max(ends, default=0) // 8) * 8
 
 
 def _check(name: str, numbers: dict[str, int], known: dict[str, int]) -> None:
