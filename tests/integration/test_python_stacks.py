@@ -8,70 +8,46 @@ are compared, some of their processes right after their allocation.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import pytest
-from tests.support import shapes, sid
-from tests.support.recording import own_driver
-from tests.support.shapes import Recorded, Variant
+from tests.support import shapes
+from tests.support.pythons import NAMES, about, find_python
+from tests.support.recording import own_driver, recording, with_environment
+from tests.support.shapes import PROGRAMS, Recorded, Sample, Variant, python_frames
 from tests.support.simdriver import Driver
 
-PYENV = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
-INTERPRETERS = (
-    *(f"pyenv {version}" for version in PYENV),
-    "debian",
-    *(f"sid {version}" for version in sid.VERSIONS),
-)
-VARIANTS = ("plain", "stripped", "perf", "dev")
-ASK = """
-import os, sys, sysconfig
-print(".".join(map(str, sys.version_info[:3])))
-print(os.path.join(*map(sysconfig.get_config_var, ("LIBDIR", "INSTSONAME"))))
-print(bool(sysconfig.get_config_var("Py_ENABLE_SHARED")))
-"""
+from igsdk._events import Frame, Stack
+
+MANY, FROM_PYTHON = 1_000_000, 20_000
+# Up to 3.10 each Python frame has C frames: these are deeper than the copied bytes of stack.
+DEEP = {"recursion", "nested_callbacks"}
+# In their own process or thread, or in a hook, something else than `<module>` is outermost.
+ON_MAIN = ("function", "methods", "sorting", "generators", "comprehensions", "executed", "errors")
 
 
-def find_python(name: str) -> str:
-    """The interpreter's path, in Debian sid's root for those; skips where there is none."""
-    source, _, version = name.partition(" ")
-    if source == "sid":
-        try:
-            return sid.python(version)
-        except sid.Unavailable as error:
-            pytest.skip(f"no Debian sid here: {error}")
-    if source == "debian":
-        found = [Path("/usr/bin/python3")]
-    elif sys.version.startswith(f"{version}."):
-        found = [Path(sys.executable)]  # it may have greenlet
-    else:
-        pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-        found = sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}"))
-    for path in found:
-        if path.exists():
-            return str(path)
-    pytest.skip(f"{name} is not on this machine")
+@dataclass(frozen=True)
+class Case:
+    """An interpreter and its recording."""
 
+    version: tuple[int, ...]
+    recorded: Recorded
 
-def about(name: str, python: str) -> tuple[str, Path | None]:
-    """Its version in full, and the shared library that it runs from, if it does."""
-    inside = ("chroot", str(sid.root())) if name.startswith("sid") else ()
-    asked = subprocess.run([*inside, python, "-c", ASK], capture_output=True, text=True, check=True)
-    version, library, is_shared = asked.stdout.splitlines()
-    return version, Path(library) if is_shared == "True" else None
+    @property
+    def name(self) -> str:
+        return ".".join(map(str, self.version))
 
-
-def variants_of(version: str, library: Path | None, folder: Path) -> list[Variant]:
-    numbers = tuple(map(int, version.split(".")))
-    made = [Variant("plain"), Variant("dev", ("-X", "dev"))]
-    if library:
-        made.append(Variant("stripped", library=shapes.stripped(library, folder / "stripped")))
-    if numbers >= (3, 12):
-        made.append(Variant("perf", ("-X", "perf")))
-    return made
+    def all_of(self, *names: str) -> Iterator[tuple[Sample, Stack]]:
+        """Samples of the plain run by shape, with our stacks."""
+        for name in names:
+            found = self.recorded.of_shape("plain", name)
+            assert found, name
+            yield from found
 
 
 @pytest.fixture(scope="module")
@@ -79,35 +55,136 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
     return own_driver(tmp_path_factory.mktemp("driver"))
 
 
-@pytest.fixture(scope="module", params=INTERPRETERS)
-def recorded(
+def variants_of(version: tuple[int, ...], library: Path | None, folder: Path) -> list[Variant]:
+    made = [Variant("plain"), Variant("dev", ("-X", "dev"))]
+    if library:
+        made.append(Variant("stripped", library=shapes.stripped(library, folder / "stripped")))
+    if version >= (3, 12):
+        made.append(Variant("perf", ("-X", "perf")))
+    return made
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def case(
     request: pytest.FixtureRequest, driver: Driver, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, Recorded]]:
-    """The interpreter's version, and what its recording gave."""
+) -> Iterator[Case]:
     name: str = request.param
     python = find_python(name)
     version, library = about(name, python)
     folder = tmp_path_factory.mktemp("shapes")
     variants = variants_of(version, library, folder)
-    done = shapes.record(python, variants, driver, folder, chroot=name.startswith("sid"))
-    yield version, done
-    for told in done.told.values():  # -X perf leaves a map for each process
+    recorded = shapes.record(python, variants, driver, folder, chroot=name.startswith("sid"))
+    yield Case(version, recorded)
+    for told in recorded.told.values():  # -X perf leaves a map for each process
         for pid in {sample.pid for sample in told.samples}:
             Path(f"/tmp/perf-{pid}.map").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", ["plain", "stripped", "perf", "dev"])
 def test_every_frame_is_the_program_s_own(
-    variant: str, recorded: tuple[str, Recorded], capsys: pytest.CaptureFixture[str]
+    variant: str, case: Case, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    version, done = recorded
-    if variant not in done.told:
-        why = "-X perf came with 3.12" if variant == "perf" else "this build is stripped already"
-        pytest.skip(why)
-    told, wrong = done.told[variant], done.wrong(variant)
+    if variant not in case.recorded.told:
+        why = "-X perf came with 3.12" if variant == "perf" else "it has no names to strip"
+        pytest.skip(f"{case.name}: {why}")
+    told, wrong = case.recorded.told[variant], case.recorded.wrong(variant)
     with capsys.disabled():
         right = len(told.samples) - len(wrong)
-        print(f"\n{version} {variant}: {right} of {len(told.samples)}", end=" ")
+        print(f"\n{case.name} {variant}: {right} of {len(told.samples)}", end=" ")
         for shape, why in told.skipped.items():
             print(f"\n  without {shape}: {why}", end=" ")
     assert wrong == []
+
+
+def test_stacks_are_whole(case: Case) -> None:
+    """No frame says that something is missing, but where C is deeper than what is copied."""
+    for variant in ("plain", "stripped", "dev"):
+        for sample in case.recorded.told.get(variant, case.recorded.told["plain"]).samples:
+            stack = case.recorded.stacks[sample.number]
+            if stack and sample.shape not in DEEP:
+                marks = [frame.function for frame in stack.frames if frame.kind == "marker"]
+                assert (str(sample), marks, stack.missing) == (str(sample), [], None)
+
+
+def shown(stack: Stack) -> list[Frame]:
+    """The default view."""
+    return [frame for frame in stack.frames if frame.kind in ("python", "native", "marker")]
+
+
+def file_of(frame: Frame) -> str:
+    return Path(frame.mapping or "").name.partition(".")[0]
+
+
+def test_the_default_view_reads_from_module_to_driver(case: Case) -> None:
+    """The interpreter's own frames are there, and not shown; those of extensions are."""
+    for sample, stack in case.all_of(*ON_MAIN):
+        frames = shown(stack)
+        assert (frames[0].function, frames[0].kind) == ("cuMemAlloc_v2", "native"), sample
+        assert (frames[-1].function, frames[-1].kind) == ("<module>", "python"), sample
+        native = [file_of(frame) for frame in frames if frame.kind == "native"]
+        assert [file for file, _ in groupby(native)] == ["libcuda", "libffi", "_ctypes"], sample
+        hidden = [frame for frame in stack.frames if frame.kind == "interpreter"]
+        assert "_PyEval_EvalFrameDefault" in {frame.function for frame in hidden}, sample
+
+
+def test_c_between_python_and_python_stays(case: Case) -> None:
+    """A comparison called by qsort or bsearch, called through ctypes."""
+    for sample, stack in case.all_of("callbacks"):
+        kinds = groupby(shown(stack), lambda frame: frame.kind)
+        runs = [(kind, list(frames)) for kind, frames in kinds]
+        assert [kind for kind, _ in runs] == ["native", "python", "native", "python"], sample
+        between = [file for file, _ in groupby(map(file_of, runs[2][1]))]
+        through = ["_ctypes", "libffi", "_ctypes"]
+        assert between in (through, ["_ctypes", "libffi", "libc", "libffi", "_ctypes"]), sample
+        assert runs[1][1][-1].function != "callbacks"
+        assert runs[3][1][0].function == "callbacks"
+
+
+def words(driver: Driver, program: str, *arguments: str) -> tuple[str, ...]:
+    python = (sys.executable, "-B", str(PROGRAMS / program))
+    return (*with_environment(driver), *python, *arguments)
+
+
+def test_a_process_that_is_gone_has_the_same_stack(driver: Driver) -> None:
+    found = []
+    for then in ("gone", "stays"):
+        with recording(argv=words(driver, "once.py", then), events="all") as run:
+            assert run.command is not None
+            run.command.wait(20)
+            run.stop()
+            found += [event.stack for event in run.events(0) if event.bytes == 4096]
+    gone, stays = found
+    assert gone is not None
+    assert [f.function for f in python_frames(gone)] == ["Worker.allocate", "<module>"]
+    assert gone == stays
+
+
+@pytest.mark.slow
+def test_a_million_times_is_one_stack(
+    driver: Driver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = tmp_path / "loop.so"
+    build = ("cc", "-shared", "-fPIC", "-O2", "-g", "-o", str(library), str(PROGRAMS / "loop.c"))
+    subprocess.run(build, check=True)
+    program = words(driver, "many.py", str(library), str(MANY), str(FROM_PYTHON))
+    with recording(argv=program) as run:
+        assert run.command is not None
+        ended = run.command.wait(100)
+        assert ended is not None
+        assert ended.status == 0
+        run.stop()
+        rows = list(run.profile().samples())
+        losses = {name: count for name, count in run.losses().items() if count}
+        with capsys.disabled():
+            print(f"\n{run.profile().metadata.duration_ns / 1e9:.1f} s", end=" ")
+    calls = {
+        (row["alloc_objects"], *(f.name for f in row["stack"] if f.kind == "python"))
+        for row in rows
+    }
+    expected = {
+        (MANY, "from_c", "<module>"),
+        (FROM_PYTHON, "FromPython.work", "<module>"),
+    }
+    assert calls == expected
+    assert len(rows) == 2
+    assert losses == {}

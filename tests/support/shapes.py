@@ -215,18 +215,21 @@ def _record(words: tuple[str, ...]) -> Recorded:
     with recording(argv=words, events="all") as run:
         assert run.command is not None
         until = time.monotonic() + 120
-        while run.command.wait(0) is None:
+        while run.command.poll() is None:
             assert time.monotonic() < until, "the programs do not end"
-            stacks.update(_samples(run.events(0.1)))
+            stacks.update(samples_of(run.events(0.1)))
         run.stop()
-        stacks.update(_samples(run.events(0)))
+        stacks.update(samples_of(run.events(0)))
         return Recorded(stacks=stacks, losses=run.losses())
 
 
-def _samples(events: Iterable[Event]) -> Iterator[tuple[int, Stack | None]]:
-    for event in events:
-        if event.type == "alloc" and event.api == "cuMemAlloc_v2":
-            yield event.bytes, event.stack
+def samples_of(events: Iterable[Event]) -> dict[int, Stack | None]:
+    """Stacks of the program's allocations by number."""
+    return {
+        event.bytes: event.stack
+        for event in events
+        if event.type == "alloc" and event.api == "cuMemAlloc_v2"
+    }
 
 
 def stripped(library: Path, folder: Path) -> Path:
