@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import platform
 import select
 import shutil
 import subprocess
@@ -223,6 +224,28 @@ def test_a_held_open_is_attached_before_it_goes_on(
     assert [call[0] for call in attached.calls] == [identity(path)]
     assert libraries.attached[0].earlier == {}
     assert gate.late == 0
+    gate.close()
+    command.close()
+
+
+def test_who_waits_is_met_before_it_goes_on(tmp_path: Path, libraries: Libraries) -> None:
+    """A Python must be known before it can call the library that it opens."""
+    path = small_driver(tmp_path / "libcuda.so.1")
+    opened = "open(sys.argv[1], 'rb').close(); os.write(1, b'.')"
+    command = Command([sys.executable, "-c", f"import os, sys; {opened}", str(path)])
+    told: list[tuple[int, str]] = []
+
+    def meet(pid: int) -> None:
+        told.append((pid, Path(f"/proc/{pid}/syscall").read_text().split()[0]))
+
+    gate = Gate(command.prepare(), libraries, meet=meet)
+    command.go()
+    while command.poll() is None:
+        if gate in ready(gate, command):
+            gate.serve()
+    assert command.poll() == Exit(0)
+    openat = {"x86_64": "257", "aarch64": "56"}[platform.machine()]
+    assert told == [(command.pid, openat)]  # it is in there still
     gate.close()
     command.close()
 

@@ -89,3 +89,30 @@ def python_parameters() -> list[object]:
             pytest.param(None, id=f"3.{minor}", marks=pytest.mark.skip(reason=reason))
         )
     return parameters
+
+
+def a_python(minor: int) -> CPython:
+    for each in find_pythons():
+        if each.minor == minor and each.root is None and str(PYENV) in each.path:
+            return each
+    pytest.skip(f"pyenv has no CPython 3.{minor} here")
+
+
+def patched(python: CPython, folder: Path, *changes: tuple[bytes, bytes]) -> Path:
+    """A copy of its library where bytes are others."""
+    folder.mkdir(exist_ok=True)
+    content = python.library.read_bytes()
+    for old, new in changes:
+        assert len(old) == len(new)
+        assert old in content
+        content = content.replace(old, new)
+    copy = folder / python.library.name
+    copy.write_bytes(content)
+    copy.chmod(0o755)
+    return copy
+
+
+def described(minor: int, free_threaded: bytes = b"\0", said: int | None = None) -> bytes:
+    """The head of a description."""
+    version = bytes([0xF0, 0, minor if said is None else said, 3])
+    return b"xdebugpy" + version + bytes(4) + free_threaded

@@ -18,7 +18,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.support.elves import ENTRIES, compile_c, entry_shapes, function
 
-from igsdk._native import SymbolTable, demangle, elf_functions, elf_inspect, probe_site
+from igsdk._native import (
+    SymbolTable,
+    demangle,
+    elf_functions,
+    elf_inspect,
+    elf_read,
+    elf_section,
+    elf_symbols,
+    probe_site,
+)
 
 x86_only = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="the entries are x86-64 instructions"
@@ -107,6 +116,38 @@ def test_functions_without_ifuncs_variables_and_imports(tmp_path: Path) -> None:
     with opened(path) as fd:
         found = elf_functions(fd, ["variable", "chosen", "malloc", "defined", "defined"])
     assert [name for name, *_ in found] == ["defined"]
+
+
+def test_data_by_symbol_section_and_address(tmp_path: Path) -> None:
+    source = """
+        __attribute__((section(".kept"))) const char words[16] = "some bytes here";
+        int zeros[4096];
+        long number = 0x1122334455667788;
+        extern int elsewhere;
+        int function(void) { return elsewhere; }
+    """
+    path = compile_c(source, tmp_path / "data.so")
+    listing = subprocess.run(["nm", "-S", "-D", path], capture_output=True, text=True).stdout
+    truth = re.findall(r"^(\w+) (\w+) \w (words|zeros|number|function)$", listing, re.MULTILINE)
+    with opened(path) as fd:
+        found = elf_symbols(fd, ["words", "zeros", "number", "function", "elsewhere", "none"])
+        assert found == sorted((name, int(at, 16), int(size, 16)) for at, size, name in truth)
+        at = {name: address for name, address, _ in found}
+        assert elf_section(fd, ".kept") == (at["words"], 16)
+        assert elf_section(fd, ".bss") is None  # it has no bytes
+        assert elf_section(fd, ".none") is None
+        assert elf_read(fd, at["words"] + 5, 11) == b"bytes here\0"
+        assert elf_read(fd, at["number"], 8) == bytes.fromhex("8877665544332211")
+        [(start, _, size)] = elf_inspect(fd).data
+        assert start <= at["number"] < start + size <= at["zeros"] + 4 * 4096
+        assert len(elf_read(fd, start, 1 << 40)) == size
+        assert elf_read(fd, at["zeros"] + 4 * 4096 + (1 << 20), 8) == b""
+
+
+def test_the_loader_of_a_program() -> None:
+    shown = subprocess.run(["readelf", "-lW", "/bin/cat"], capture_output=True, text=True).stdout
+    with opened(Path("/bin/cat")) as fd:
+        assert elf_inspect(fd).interpreter == re.search(r"interpreter: (\S+)\]", shown)[1]  # type: ignore[index]
 
 
 def test_every_version_of_a_symbol_is_found(tmp_path: Path) -> None:
@@ -229,8 +270,13 @@ def read_everything(path: Path) -> None:
     size = path.stat().st_size
     with opened(path) as fd:
         try:
-            elf_inspect(fd)
+            info = elf_inspect(fd)
             found = elf_functions(fd, list(ENTRIES))
+            elf_symbols(fd, list(ENTRIES))
+            elf_section(fd, ".none")
+            assert len(info.interpreter) <= size
+            for address, _, length in info.data:
+                assert len(elf_read(fd, address, length)) <= size
             table = SymbolTable(fd)
         except ValueError:
             return

@@ -121,9 +121,11 @@ def _find_runtime(fd: int, info: ElfInfo, likely: bool) -> tuple[int, dict[str, 
 def _find_cookie(fd: int, segments: Sequence[tuple[int, int, int]]) -> int | None:
     from ..._native import elf_read
 
+    left = _MOST_SEARCHED
     for start, _, size in segments:
-        for at in range(start, start + min(size, _MOST_SEARCHED), _PIECE):
+        for at in range(start, start + min(size, left), _PIECE):
             piece = elf_read(fd, at, _PIECE)
+            left -= _PIECE
             where = piece.find(COOKIE)
             if where >= 0 and (at + where) % 8 == 0:
                 return at + where
