@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
 import shutil
@@ -323,3 +324,21 @@ def test_the_import_of_the_package_loads_neither_numpy_nor_protobuf():
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60
     )
     assert run.stdout.strip() == "[]", run.stderr
+
+
+def test_the_interpreter_s_frames_cost_one_word_in_the_comment():
+    path = "/usr/lib/libpython3.11.so.1.0"
+    inner = [Frame(f"f{n}", None, 0, n, path, kind="interpreter") for n in range(300)]
+    odd = Frame("PyInit_x", None, 0, 500, path)
+    profile = Profile.from_samples([sample(LIBCUDA, A, *inner, odd, inuse_space=1)])
+    about = json.loads(comment_of(profile))
+    assert list(about["mapping_kinds"].values()) == ["interpreter"]
+    assert list(about["frame_kinds"].values()) == ["native"]
+    assert decode(encode(profile), "x") == profile
+    message = message_of(encode(profile))
+    functions = {f.id: f for f in message.function}
+    python = [location for location in message.location if not location.mapping_id]
+    text = message.string_table
+    (line,) = python[0].line
+    named = functions[line.function_id]
+    assert (text[named.name], text[named.filename], line.line) == ("alloc", "a.py", 1)
