@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which code holds the memory of your GPU: functions now, lines of Python next.
+"""Which code holds the memory of your GPU: the lines of Python that asked, and all that called.
 
 >>> import igsdk
 >>> with igsdk.connect("local:") as gpu:
 ...     with gpu.profile_cuda_memory(argv=["python", "train.py"]) as run:
 ...         run.command.wait()
->>> print(run.profile().top(10))
+>>> print(run.profile().asked().top(10, by="line"))
 
 Everything is imported at first use, so that importing the package costs next
 to nothing.

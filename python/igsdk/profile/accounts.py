@@ -117,7 +117,7 @@ def _described(ledger: Ledger, metadata: Metadata) -> Metadata:
     return replace(
         metadata,
         boots=tuple(np.unique(rows["boot"]).tolist()) or metadata.boots,
-        stacks=tuple(sorted({stack.how for stack in used if stack})),
+        stacks=tuple(sorted({stack.how for stack in used if stack and stack.how})),
         losses={**metadata.losses, **ledger.losses()},
         notes=tuple(dict.fromkeys([*metadata.notes, *ledger.notes])),
         failures=failures[-KEPT_FAILURES:],
