@@ -68,6 +68,8 @@ missing_packages() {
         has_any bpftrace || echo bpftrace
         has_any bpftool || echo bpftool
         has_any runc || echo runc
+        # Not where an init system would start it as a service.
+        [ -d /run/systemd/system ] || has_any containerd || echo containerd
     fi
 }
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import secrets
+import shutil
 import subprocess
 import sys
 import time
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import containers
+from tests.support import containerd, containers
 from tests.support.containers import BIN, BOOKS, LIBRARIES, VERSION, Container, container
 from tests.support.recording import Figures, balanced, info_of, recording
 from tests.support.simdriver import Books, all_books, build
@@ -124,6 +126,30 @@ def test_who_a_container_is(run: Run, comm: str, lower: Path, tmp_path: Path) ->
             _, _, info = told(run, box)
         assert info.container == box.id
         assert info.cmdline == f"{BIN}/{comm} -e {SCRIPT}"
+
+
+def test_a_container_of_containerd(run: Run, comm: str, lower: Path, tmp_path: Path) -> None:
+    """Its own snapshots, its own shim, the cgroup as a kubelet's container has it."""
+    if containerd.missing():
+        pytest.skip(containerd.missing())
+    (tmp_path / "books").mkdir()
+    root, name = tmp_path / "root", secrets.token_hex(32)
+    shutil.copytree(lower, root, symlinks=True)
+    (root / BIN[1:] / comm).symlink_to("play")
+    slow = {"SIMCUDA_LATENCY": "cuInit:300000"}  # time enough to attach to a file never seen
+    with containerd.containerd() as service:
+        service.load(root, f"igsdk.test/{comm}:1")
+        variables = containers.environment(slow)
+        argv = (f"{BIN}/{comm}", "-e", SCRIPT)
+        books = tmp_path / "books"
+        done = service.run(f"igsdk.test/{comm}:1", name, *argv, books=books, variables=variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = all_books(books)
+    (figures,) = balanced(run, told)
+    (info,) = run.processes()
+    assert device_sums(figures) == (4 * M, 3 * M, M)
+    assert (info.container, info.ns_pid) == (name, 1)
+    assert losses(run) == {}
 
 
 def pause(before: str, after: str) -> tuple[str, str]:

@@ -198,7 +198,8 @@ class Container:
         return said
 
 
-def _environment(more: Mapping[str, str]) -> dict[str, str]:
+def environment(more: Mapping[str, str]) -> dict[str, str]:
+    """What the programs of the image need, and more."""
     base = {
         "PATH": f"{BIN}:/bin",
         "LD_LIBRARY_PATH": LIBRARIES,
@@ -286,7 +287,7 @@ def container(
         (bundle / "upper" / BIN[1:]).mkdir(parents=True, exist_ok=True)
         (bundle / "upper" / BIN[1:] / comm).symlink_to(f"{BIN}/{program}")
     argv = [f"{BIN}/{comm}", *arguments]
-    specification = _specification(name, argv, _environment(variables or {}), users)
+    specification = _specification(name, argv, environment(variables or {}), users)
     (bundle / "config.json").write_text(json.dumps(specification))
     words = ["unshare", "-m", "--propagation", "private", "sh", "-c", _MOUNT, str(bundle), name]
     process = subprocess.Popen(
