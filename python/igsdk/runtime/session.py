@@ -218,6 +218,7 @@ class Session:
     def _begin(self) -> None:
         self.pythons = Pythons(self.tracer)
         self.stacks = StackResolver(self.tracer, self.pythons.reason)
+        self._resources.callback(self.stacks.close)
         self.libraries = Libraries(self.tracer.attach, self._real_files)
         self._resources.callback(self.libraries.close)
         self._attic = Attic(self.tracer, self.stacks.ids_of)

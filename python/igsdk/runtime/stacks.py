@@ -86,6 +86,10 @@ class StackResolver:
             seen.append((raw.pid, raw.process))
         return seen
 
+    def close(self) -> None:
+        """Closes the files that names were read from."""
+        self._native.close()
+
     def losses(self) -> dict[str, int]:
         """By cause, how many different stacks lack something, and Python frames a name."""
         return {**self._losses, "names_missing": self._python.unnamed}
@@ -138,7 +142,8 @@ class StackResolver:
     def _resolve(self, raw: RawStack) -> Stack:
         if raw.end == "busy":
             return BUSY
-        native = [self._native.of(file, offset, raw.pid) for file, offset, _ in raw.native]
+        pid, process = raw.pid, raw.process
+        native = [self._native.of(file, offset, pid, process) for file, offset, _ in raw.native]
         python = [self._python.of(frame) for frame in raw.python]
         native_end = self._native_end(raw.end, native)
         python_end = self._python_end(raw, native)

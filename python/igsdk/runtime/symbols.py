@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from .._events import Frame, marker
 from .mappings import plain_name
 from .merge import NativeCall, Role
+from .perf_maps import PerfMaps, is_trampoline
 
 if TYPE_CHECKING:
     from .._native import MappedFile, SymbolTable
@@ -111,21 +112,37 @@ class NativeCalls:
         self._source = files
         self._files: OrderedDict[int, CodeFile] = OrderedDict()
         self._calls: dict[tuple[int, int], NativeCall] = {}
+        self._made = PerfMaps()
         self.nameless: set[str] = set()
 
-    def of(self, file_id: int, offset: int, pid: int) -> NativeCall:
-        """The call at a file offset; file 0: code of no file. `pid`: a process that has it."""
-        key = file_id, offset
+    def of(self, file_id: int, offset: int, pid: int, process: int) -> NativeCall:
+        """The call at an offset in a file, or at an address of a process where `file_id` is 0.
+
+        Args:
+            pid, process: of a process that has the file (instance: its pid may come again).
+        """
+        key = file_id or -process, offset
         call = self._calls.get(key)
         if call is None:
             if len(self._calls) >= _MAX_CALLS:
                 self._calls.clear()
-            call = self._calls[key] = self._resolve(file_id, offset, pid)
+            resolved = self._in_file(file_id, offset, pid) if file_id else None
+            call = self._calls[key] = resolved or self._made_by(process, pid, offset)
         return call
 
-    def _resolve(self, file_id: int, offset: int, pid: int) -> NativeCall:
-        if not file_id:
+    def close(self) -> None:
+        """Closes the files that names of code without a file stand in."""
+        self._made.close()
+
+    def _made_by(self, process: int, pid: int, address: int) -> NativeCall:
+        """Code that the process made itself: it may have said what it is."""
+        name = self._made.lookup(process, pid, address)
+        if name is None:
             return NativeCall.of([_ANONYMOUS], Role.UNKNOWN)
+        role = Role.INTERPRETER if is_trampoline(name) else Role.CODE
+        return NativeCall.of([Frame(name)], role)
+
+    def _in_file(self, file_id: int, offset: int, pid: int) -> NativeCall:
         file = self._file(file_id, pid)
         if not file.path:
             return NativeCall.of([_FORGOTTEN])
