@@ -168,6 +168,26 @@ def test_what_has_no_name_is_called_by_its_place(source: Source) -> None:
     assert [frame.address for frame in stack.frames] == [0x1234, 0, 0]
 
 
+def test_code_that_a_process_made_has_the_name_that_it_gave(source: Source) -> None:
+    """CPython's own pieces (-X perf) are the interpreter's."""
+    path = Path(f"/tmp/perf-{os.getpid()}.map")
+    path.write_text("1000 100 py::leaf:/srv/x.py\n2000 100 kernel_launcher\n")
+    try:
+        native = [(0, 0x2010, 0x2010), *calls(source, EVAL), (0, 0x1004, 0x1005), (0, 0x9000, 0)]
+        raw = Raw(1, native, [(1, 0, 0, True)], pid=os.getpid())
+        resolver = StackResolver(cast("Any", source))
+        source.waiting.append(raw)
+        resolver.take()
+        stack = resolver.stack_of(70, 101)
+        resolver.close()
+    finally:
+        path.unlink()
+    assert stack is not None
+    shown = names(stack, "native", "python", "marker")
+    assert shown == ["kernel_launcher", "leaf", "[code of no file]"]
+    assert names(stack, "interpreter") == [EVAL, "py::leaf:/srv/x.py"]
+
+
 def test_a_class_of_an_extension_is_named_without_its_module(source: Source) -> None:
     assert names(stack_of(source, Raw(1, [], [(1, 0, 6, True)]))) == ["Tensor.leaf"]
 
