@@ -6,7 +6,7 @@ BENCH ?=
 CHECKS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup native test lint format wheel bench gpu-checks clean
+.PHONY: help run setup native test test-large lint format wheel bench gpu-checks clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -22,6 +22,9 @@ native: ## only the extension and the BPF objects
 
 test: ## all tests (root); PYTEST_ARGS="-k words" for some
 	@build/test.sh $(PYTEST_ARGS)
+
+test-large: ## tests with PyTorch, 540 MB to download and 1.2 GB of disk (root); PYTEST_ARGS as above
+	@build/test-large.sh $(PYTEST_ARGS)
 
 lint: ## types, style, layers, licences
 	@build/lint.sh

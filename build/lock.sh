@@ -12,7 +12,7 @@ command -v "$uv" >/dev/null 2>&1 || {
 }
 
 pin() {
-    "$uv" pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+    "$uv" pip compile --quiet --universal --python-version "${lowest:-3.10}" --generate-hashes \
         --no-emit-index-url --no-header --no-annotate "$@"
 }
 
@@ -20,3 +20,5 @@ pin build/requirements-dev.in -o build/requirements-dev.txt
 pin build/requirements-proto.in -o build/requirements-proto.txt
 [ ! -f tests/requirements-clients.in ] || pin tests/requirements-clients.in \
     -c build/requirements-dev.txt -o tests/requirements-clients.txt
+# No dependencies: the file says which of them are needed. PyTorch takes 3.11 and later.
+lowest=3.11 pin tests/requirements-large.in --no-deps -o tests/requirements-large.txt

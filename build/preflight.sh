@@ -3,9 +3,10 @@
 # Says whether igsdk can work here, before anything is installed. Plain sh and
 # coreutils, so that a fresh machine can run it.
 #
-# usage: build/preflight.sh [machine|disk|apt|pip]...     default: machine disk
+# usage: build/preflight.sh [machine|disk|large|apt|pip]...     default: machine disk
 #   machine  system, WSL, container, kernel, root, BTF, permission to use BPF
 #   disk     room in the clone and, for packages, in /usr
+#   large    room in the clone for PyTorch
 #   apt      apt-get reaches its sources (waits for another apt's lock)
 #   pip      pip reaches its index
 #
@@ -118,6 +119,10 @@ check_disk() {
     room "${TMPDIR:-/tmp}" 300 "unpacking and compiling"
 }
 
+check_large() {
+    room "$clone" 2500 "the environment with PyTorch in .work/large"
+}
+
 # update_lists: apt-get update, waiting up to ten minutes for another apt.
 update_lists() {
     waited=0
@@ -177,7 +182,7 @@ check_machine() {
 [ $# -gt 0 ] || set -- machine disk
 for what in "$@"; do
     case "$what" in
-        machine | disk | apt | pip) "check_$what" ;;
-        *) stop 2 "There is no check called $what." "Name machine, disk, apt or pip." ;;
+        machine | disk | large | apt | pip) "check_$what" ;;
+        *) stop 2 "There is no check called $what." "Name machine, disk, large, apt or pip." ;;
     esac
 done

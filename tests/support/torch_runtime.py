@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import tempfile
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 from .simdriver import TESTS, Driver, compile_library
@@ -33,7 +34,15 @@ _PREFIXES = {
     "libnvshmem_host.so.3": "nvshmem",
 }
 #: Libraries that are there without us: the system's, the driver's, our runtime.
-_SYSTEM: tuple[str, ...] = ("libc.", "libm.", "libdl.", "librt.", "libpthread.", "ld-linux", "libgcc_s.")
+_SYSTEM: tuple[str, ...] = (
+    "libc.",
+    "libm.",
+    "libdl.",
+    "librt.",
+    "libpthread.",
+    "ld-linux",
+    "libgcc_s.",
+)
 _SYSTEM += ("libstdc++.", "libz.", "libcuda.", RUNTIME)
 
 
@@ -123,8 +132,35 @@ def build(torch_libraries: Path) -> Path:
     return folder
 
 
-def environment(driver: Driver, runtime: Path, **options: object) -> dict[str, str]:
-    """The environment for a torch process; options as of ``Driver.environment``."""
-    result = driver.environment(**options)  # type: ignore[arg-type]
-    result["LD_LIBRARY_PATH"] = f"{runtime}:{result['LD_LIBRARY_PATH']}"
-    return result
+@dataclass(frozen=True)
+class PyTorch:
+    """An interpreter that has torch, a simulated driver, and what torch needs beside it."""
+
+    python: Path
+    driver: Driver
+    runtime: Path
+
+    def environment(self, books: Path, allocator: str = "", devices: str = "80G") -> dict[str, str]:
+        """What a process needs to run torch on the driver and to keep books.
+
+        ``allocator`` is what ``PYTORCH_CUDA_ALLOC_CONF`` says.
+        """
+        result = self.driver.environment(books, devices=devices, base={})
+        result["LD_LIBRARY_PATH"] = f"{self.runtime}:{result['LD_LIBRARY_PATH']}"
+        result["PYTORCH_CUDA_ALLOC_CONF"] = allocator
+        return result | {"PATH": "/usr/bin:/bin", "HOME": str(books)}
+
+    def command(self, script: Path, *words: str, **options: object) -> tuple[str, ...]:
+        """A command that brings its environment along; options as of ``environment``."""
+        variables = self.environment(**options)  # type: ignore[arg-type]
+        assigned = (f"{name}={value}" for name, value in variables.items())
+        # torch warns that numpy is missing, which nothing here uses
+        return ("env", *assigned, str(self.python), "-W", "ignore", str(script), *words)
+
+
+def find(environment: Path, driver: Driver) -> PyTorch | None:
+    """PyTorch as `make test-large` installs it into ``environment``, if it is there."""
+    libraries = next(environment.glob("lib/python3.*/site-packages/torch/lib"), None)
+    if libraries is None:
+        return None
+    return PyTorch(environment / "bin/python", driver, build(libraries))
