@@ -16,6 +16,8 @@ ROLES = {
     "jit": Role.UNKNOWN,
     "clone3": Role.START,
     "libc_start": Role.START,
+    "?": Role.NAMELESS,
+    "*vector": Role.CALLER,
 }
 
 
@@ -117,6 +119,11 @@ PATTERNS = {
         "leaf| <module>|",
         "cuMemAlloc leaf <module>",
     ),
+    "pieces of the interpreter function that strip took the name of": (
+        f"cuMemAlloc ? *vector ? *builtin EVAL *vector ext ? ? *vector EVAL {START}",
+        "leaf| once| twice| <module>|",
+        "cuMemAlloc leaf once ext twice <module>",
+    ),
     "a program without Python": (
         "cuMemAlloc f main libc_start",
         "",
@@ -183,7 +190,10 @@ def test_counts_that_do_not_fit_are_said() -> None:
     assert shown(elsewhere) == "cu f main a b"
 
 
-calls = st.lists(st.sampled_from(["cu", "*call", "EVAL", "EVAL.part", "jit", "clone3"]), max_size=9)
+calls = st.lists(
+    st.sampled_from(["cu", "*call", "EVAL", "EVAL.part", "jit", "clone3", "?", "*vector"]),
+    max_size=9,
+)
 entries = st.lists(st.booleans(), max_size=9)
 reasons = st.sampled_from([None, "reason"])
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from .._events import marker
@@ -31,8 +32,13 @@ class Role(Enum):
     EVAL = auto()  # the interpreter's function that runs Python frames
     EVAL_PART = auto()  # a piece that the compiler cut out of it, and that it calls
     INTERPRETER = auto()  # other code of the interpreter's file
+    NAMELESS = auto()  # the same, without a symbol: it may be a piece of that function
+    CALLER = auto()  # the same, of the functions that call nothing but that function
     START = auto()  # where the C library starts a process or a thread
     UNKNOWN = auto()  # code of no file, as perf trampolines are
+
+
+_OF_ITS_FILE = (Role.EVAL, Role.EVAL_PART, Role.INTERPRETER, Role.NAMELESS, Role.CALLER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,8 @@ def merge(parts: Parts) -> Merged:
         return Merged((*(call.frame for call in parts.python), *reasons))
     evals = _eval_calls(parts.native)
     runs = _runs(parts.python)
+    if len(evals) < len(runs) and parts.native_end is None:
+        evals = _with_nameless(parts.native, evals, len(runs))
     placed = dict(zip(evals, runs, strict=False))
     rest = [frame for run in runs[len(evals) :] for frame in run]
     if rest and parts.native_end is None:
@@ -122,6 +130,22 @@ def _eval_calls(native: Sequence[NativeCall]) -> list[int]:
     ]
 
 
+def _with_nameless(native: Sequence[NativeCall], evals: list[int], wanted: int) -> list[int]:
+    """With the calls that are pieces of that function without a symbol, as strip leaves them.
+
+    Only where that makes as many as are wanted: it is told by their callers.
+    """
+    found = [
+        place
+        for place, (call, caller) in enumerate(pairwise(native))
+        if call.role is Role.NAMELESS
+        and caller.role is Role.CALLER
+        and (place == 0 or native[place - 1].role is not Role.EVAL)
+    ]
+    every = sorted([*evals, *found])
+    return every if len(every) == wanted else evals
+
+
 def _runs(python: Sequence[PythonCall]) -> list[list[Frame]]:
     """Python frames by interpreter call; the last run may lack its entry."""
     runs: list[list[Frame]] = []
@@ -138,7 +162,7 @@ def _home(native: Sequence[NativeCall], evals: Sequence[int]) -> int:
     """Where Python frames belong whose interpreter call was not recognised."""
     if evals:
         return evals[-1]
-    inside = (place for place, call in enumerate(native) if call.role is Role.INTERPRETER)
+    inside = (place for place, call in enumerate(native) if call.role in _OF_ITS_FILE)
     return next(inside, len(native))
 
 
@@ -195,15 +219,15 @@ def _is_interpreter(native: Sequence[NativeCall], place: int) -> bool:
     role = native[place].role
     if role is Role.UNKNOWN:  # a perf trampoline stands between two of the interpreter's
         around = [call.role for call in native[max(0, place - 1) : place + 2]]
-        return len(around) == 3 and around[0] is Role.EVAL and around[2] is Role.INTERPRETER
-    return role in (Role.EVAL, Role.EVAL_PART, Role.INTERPRETER)
+        return len(around) == 3 and around[0] is Role.EVAL and around[2] in _OF_ITS_FILE
+    return role in _OF_ITS_FILE
 
 
 def _start_of(native: Sequence[NativeCall], outermost: int) -> set[int]:
     """The start of the process or thread, outside the outermost Python frame."""
     start = set()
     for place in range(len(native) - 1, outermost, -1):
-        if native[place].role not in (Role.START, Role.INTERPRETER):
+        if native[place].role is not Role.START and native[place].role not in _OF_ITS_FILE:
             break
         start.add(place)
     return start

@@ -20,6 +20,13 @@ _MAX_FILES = 1024  # each has a descriptor; what symbol tables keep is bounded b
 _MAX_CALLS = 1 << 16
 
 _EVAL = "_PyEval_EvalFrameDefault"
+_CALLERS = frozenset(
+    (
+        *("_PyEval_Vector", "_PyFunction_Vectorcall", "PyEval_EvalCode", "PyEval_EvalCodeEx"),
+        *("_PyEval_EvalCodeWithName", "_PyEval_EvalCode", "PyEval_EvalFrame"),
+        *("PyEval_EvalFrameEx", "gen_send_ex", "gen_send_ex2"),
+    )
+)
 _INTERPRETER = re.compile(r"libpython\d[^/]*\.so[^/]*|python(\d[\w.]*)?(-dbg)?")
 # Its own program may have the interpreter linked in under any name.
 _LINKED_IN = ("_PyEval_EvalFrameDefault", "Py_IsInitialized")
@@ -67,15 +74,19 @@ class CodeFile:
 
     def role_of(self, function: str) -> Role:
         """What a function of this file is to Python frames around it."""
+        unnamed = function.startswith(f"{self.name}+0x")
         if self.is_interpreter:
-            base, _, suffix = function.partition(".")
-            if base != _EVAL:
-                return Role.INTERPRETER
-            return Role.EVAL_PART if suffix.startswith("part") else Role.EVAL
-        unnamed = function.startswith(f"{self.name}+")
+            return Role.NAMELESS if unnamed else _role_in_interpreter(function)
         if function in _START or (self.is_c_library and unnamed):
             return Role.START
         return Role.CODE
+
+
+def _role_in_interpreter(function: str) -> Role:
+    base, _, suffix = function.partition(".")
+    if base == _EVAL:
+        return Role.EVAL_PART if suffix.startswith("part") else Role.EVAL
+    return Role.CALLER if base in _CALLERS else Role.INTERPRETER
 
 
 def _open(mapped: MappedFile | None, root: str) -> SymbolTable | None:
