@@ -113,6 +113,7 @@ class Run:
         self._selection = selection
         self._session = Session(selection, options)
         self._places: dict[tuple[int, int], _Place | None] = {}  # by account slot, generation
+        self._last: Reading | None = None  # where places were looked for
 
     def __enter__(self) -> Run:
         self._session.start()
@@ -316,7 +317,14 @@ class Run:
         return self._places[key]
 
     def _find_place(self, slot: int, generation: int) -> _Place | None:
-        reading = self._session.reading()
+        """In what was read last, since new accounts come many at a time, else read anew."""
+        place = self._place_in(self._last, slot, generation) if self._last else None
+        if place is None:
+            self._last = self._session.reading()
+            place = self._place_in(self._last, slot, generation)
+        return place
+
+    def _place_in(self, reading: Reading, slot: int, generation: int) -> _Place | None:
         snapshot = reading.snapshot
         is_it = (snapshot.account_slots == slot) & (snapshot.accounts["generation"] == generation)
         for number in is_it.nonzero()[0].tolist():
