@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "debug_info.h"
 
+#include "support.h"
+
 #include <algorithm>
 #include <cstring>
 #include <dwarf.h>
@@ -13,7 +15,8 @@ namespace {
 // Bounds against files that were made to take time or memory; real ones stay below.
 constexpr size_t kMaxUnits = 1 << 18;
 constexpr size_t kMaxRanges = 1 << 16;        // of one unit or function
-constexpr size_t kMaxEntries = 4'000'000;     // of one unit, to look through
+constexpr size_t kMaxEntries = 4'000'000;     // and ranges of one unit, to look through
+constexpr uint64_t kMaxNs = 2'000'000'000;    // of CPU time for that
 constexpr size_t kMaxNested = 64;             // entries within entries
 constexpr size_t kMaxFrames = 128;            // of one address
 constexpr uint64_t kMaxLineProgram = 2 << 20; // bytes; up to 40 times that in memory
@@ -25,13 +28,30 @@ constexpr uint64_t kBytesPerLine = 56;
 // Ranges of units can overlap: how many before an address are asked.
 constexpr size_t kOverlapping = 16;
 
+// What one walk may cost.
+class Effort {
+  public:
+    bool spend() {
+        if (left_ == 0 || --left_ == 0)
+            return false;
+        if (left_ % 256 == 0 && clock_ns(CLOCK_THREAD_CPUTIME_ID) - start_ > kMaxNs)
+            left_ = 0;
+        return left_ > 0;
+    }
+
+  private:
+    size_t left_ = kMaxEntries;
+    uint64_t start_ = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+};
+
 // Calls `visit(low, high)` for each range of code that an entry has; false: it has none
 // at all, not even an empty one.
-template <typename Visitor> bool each_range(Dwarf_Die *die, Visitor visit) {
+template <typename Visitor> bool each_range(Dwarf_Die *die, Effort &effort, Visitor visit) {
     Dwarf_Addr base = 0, low, high;
     ptrdiff_t at = 0;
     size_t n = 0;
-    while (n < kMaxRanges && (at = dwarf_ranges(die, at, &base, &low, &high)) > 0) {
+    while (n < kMaxRanges && effort.spend() &&
+           (at = dwarf_ranges(die, at, &base, &low, &high)) > 0) {
         n++;
         // Code that the linker dropped stands at 0 or at the end of memory.
         if (low != 0 && low < high)
@@ -93,27 +113,34 @@ bool has_ranges(Dwarf_Die *die) {
     return dwarf_hasattr(die, DW_AT_low_pc) || dwarf_hasattr(die, DW_AT_ranges);
 }
 
-bool holds(Dwarf_Die *die, uint64_t address) {
+bool holds(Dwarf_Die *die, Effort &effort, uint64_t address) {
     bool found = false;
-    each_range(die, [&](uint64_t low, uint64_t high) {
+    each_range(die, effort, [&](uint64_t low, uint64_t high) {
         found = found || (address >= low && address < high);
     });
     return found;
 }
 
-// The entries below one, in order, while their number stays within `left`.
-template <typename Visitor> void each_child(Dwarf_Die *parent, size_t &left, Visitor visit) {
-    Dwarf_Die child;
-    int result = dwarf_child(parent, &child);
-    for (Dwarf_Off before = dwarf_dieoffset(parent); result == 0 && left > 0; left--) {
-        // A file that lies about where the next entry is must not lead us in circles.
-        Dwarf_Off here = dwarf_dieoffset(&child);
-        if (here <= before || !visit(&child))
-            return;
-        before = here;
-        result = dwarf_siblingof(&child, &child);
+// A walk through the entries of a unit, in their order. A file that lies about where
+// the next entry is leads nowhere: no entry is visited twice.
+class Walker {
+  public:
+    template <typename Visitor> void each_child(Dwarf_Die *parent, Visitor visit) {
+        Dwarf_Die child;
+        int result = dwarf_child(parent, &child);
+        while (result == 0 && effort.spend() && dwarf_dieoffset(&child) > last_) {
+            last_ = dwarf_dieoffset(&child);
+            if (!visit(&child))
+                return;
+            result = dwarf_siblingof(&child, &child);
+        }
     }
-}
+
+    Effort effort;
+
+  private:
+    Dwarf_Off last_ = 0;
+};
 
 // The inlined calls that hold an address, outermost first.
 class InlinedCalls {
@@ -130,7 +157,7 @@ class InlinedCalls {
         bool found = false;
         if (depth >= kMaxNested * 2 || calls_.size() >= kMaxFrames)
             return false;
-        each_child(parent, left_, [&](Dwarf_Die *child) {
+        walker_.each_child(parent, [&](Dwarf_Die *child) {
             found = enter(child, depth);
             return !found;
         });
@@ -140,21 +167,21 @@ class InlinedCalls {
     // Whether the address lies in there: then it lies nowhere beside it.
     bool enter(Dwarf_Die *child, size_t depth) {
         int tag = dwarf_tag(child);
-        if (tag == DW_TAG_inlined_subroutine && holds(child, address_)) {
+        if (tag == DW_TAG_inlined_subroutine && holds(child, walker_.effort, address_)) {
             calls_.push_back(*child);
             descend(child, depth + 1);
             return true;
         }
         if (tag != DW_TAG_lexical_block)
             return false;
-        bool inside = has_ranges(child) && holds(child, address_);
+        bool inside = has_ranges(child) && holds(child, walker_.effort, address_);
         if (!inside && has_ranges(child))
             return false;
         return descend(child, depth + 1) || inside;
     }
 
     uint64_t address_;
-    size_t left_ = kMaxEntries;
+    Walker walker_;
     std::vector<Dwarf_Die> calls_;
 };
 
@@ -224,15 +251,15 @@ struct DebugInfo::Image {
 // Collects the functions of one unit.
 struct DebugInfo::Walk {
     std::vector<Range> &functions;
-    size_t left = kMaxEntries;
+    Walker walker{};
 
     void below(Dwarf_Die *parent, size_t depth) {
         if (depth >= kMaxNested)
             return;
-        each_child(parent, left, [&](Dwarf_Die *child) {
+        walker.each_child(parent, [&](Dwarf_Die *child) {
             int tag = dwarf_tag(child);
             if (tag == DW_TAG_subprogram)
-                each_range(child, [&](uint64_t low, uint64_t high) {
+                each_range(child, walker.effort, [&](uint64_t low, uint64_t high) {
                     functions.push_back({low, high, dwarf_dieoffset(child)});
                 });
             if (can_hold_functions(tag))
@@ -281,6 +308,7 @@ uint64_t DebugInfo::memory() const {
 void DebugInfo::index_units() {
     Dwarf_Off at = 0, next = 0;
     size_t header = 0;
+    Effort effort;
     for (size_t n = 0; n < kMaxUnits; n++, at = next) {
         if (dwarf_nextcu(image_->dwarf, at, &next, &header, nullptr, nullptr, nullptr) != 0 ||
             next <= at)
@@ -288,7 +316,7 @@ void DebugInfo::index_units() {
         Dwarf_Die unit;
         if (!dwarf_offdie(image_->dwarf, at + header, &unit))
             continue;
-        each_range(&unit, [&](uint64_t low, uint64_t high) {
+        each_range(&unit, effort, [&](uint64_t low, uint64_t high) {
             units_.push_back({low, high, at + header});
         });
     }
