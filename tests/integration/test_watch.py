@@ -16,7 +16,7 @@ import pytest
 from tests.support.elves import compile_c
 
 from igsdk._native import Mapping, MapWatch
-from igsdk.runtime.mappings import Mappings, read_maps
+from igsdk.runtime.mappings import read_maps
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="system-wide perf events need root")
 
@@ -85,25 +85,11 @@ def test_a_process_that_ended_is_still_known(watch: MapWatch, built: Path) -> No
     there = [(m.start, m.end, m.offset, m.path) for m in read_maps(process.pid)]
     process.communicate()
     assert not Path(f"/proc/{process.pid}").exists()
-    known = Mappings(watch).of(process.pid)
+    known = watch.mappings(process.pid)
     # The kernel's own pages beside the vdso have no mapping event everywhere.
     files = [entry for entry in there if entry[3].startswith("/")]
     assert [(m.start, m.end, m.offset, m.path) for m in known if m.path.startswith("/")] == files
     assert watch.complete(process.pid)
-
-
-def test_a_process_from_before_is_read_from_proc(built: Path) -> None:
-    process = load(built)
-    watch = MapWatch(PREFIX)
-    mappings = Mappings(watch)
-    assert not watch.complete(process.pid)
-    [there] = [m for m in mappings.of(process.pid) if m.name == built.name]
-    assert mappings.find(process.pid, there.start) == there
-    assert mappings.find(process.pid, there.end - 1) == there
-    assert mappings.find(process.pid, 0) is None
-    process.communicate()
-    assert mappings.find(process.pid, there.start) == there, "it was seeded while it lived"
-    watch.close()
 
 
 def test_fork_inherits_and_exec_forgets(watch: MapWatch, built: Path) -> None:
