@@ -28,10 +28,6 @@ class Mapping:
         """The file's own name, without folder and without the mark of a deleted one."""
         return plain_name(self.path)
 
-    def file_offset(self, address: int) -> int:
-        """Where in the file the byte at `address` lies."""
-        return address - self.start + self.offset
-
 
 def plain_name(path: str) -> str:
     """The last part of a path as the kernel shows it, without its mark of deleted files."""
