@@ -26,8 +26,13 @@ def elf_inspect(fd: int) -> ElfInfo: ...
 def elf_functions(fd: int, names: Sequence[str]) -> list[tuple[str, int, int, int]]:
     """(name, address, file offset, size) of the functions with these names."""
 
-def elf_symbols(fd: int, names: Sequence[str]) -> list[tuple[str, int, int]]:
-    """(name, address, size) of the functions and objects with these names."""
+def elf_symbols(
+    fd: int, names: Sequence[str], exported: bool = False
+) -> list[tuple[str, int, int]]:
+    """(name, address, size) of the functions and objects with these names.
+
+    `exported`: only of those that others can link to, which takes no look at all symbols.
+    """
 
 def elf_section(fd: int, name: str) -> tuple[int, int] | None:
     """(address, size) of a section that has bytes in the file."""
@@ -254,7 +259,10 @@ class StackTable:
         """None where the file was dropped: there were too many."""
 
     def stack_numbers(self, processes: bytes, keys: bytes, /) -> bytes:
-        """u64 instances and u64 capture keys to u32 numbers; 0 = not known, or lost."""
+        """u64 instances and u64 capture keys to u32 numbers; 0 = not known, or lost.
+
+        Of _abi.KEY_BUSY no record comes, so it has no number.
+        """
 
     def forget_keys(self, processes: bytes, keys: bytes, /) -> None:
         """Keys that no account has any more."""

@@ -16,8 +16,10 @@ PYBIND11_MODULE(_native, m) {
     register_elf(m);
     register_symbols(m);
     register_watch(m);
+    register_unwinding(m);
     register_hold(m);
     register_launch(m);
+    register_stacks(m);
     register_tracer(m);
     register_selftest(m);
 }

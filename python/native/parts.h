@@ -9,8 +9,10 @@
 void register_elf(pybind11::module_ &m);
 void register_symbols(pybind11::module_ &m);
 void register_watch(pybind11::module_ &m);
+void register_unwinding(pybind11::module_ &m);
 void register_hold(pybind11::module_ &m);
 void register_launch(pybind11::module_ &m);
+void register_stacks(pybind11::module_ &m);
 void register_tracer(pybind11::module_ &m);
 void register_selftest(pybind11::module_ &m);
 

@@ -7,34 +7,32 @@ namespace igsdk {
 
 Reader::Reader(const Program &program, Limits limits)
     : limits_(limits), replay_(program), ready_(make_eventfd()) {
-    rings_ = ring_buffer__new(program.map_fd("events"), on_event, this, nullptr);
-    if (!rings_ || ring_buffer__add(rings_, program.map_fd("captures"), on_capture, this) < 0) {
-        ring_buffer__free(rings_);
-        throw ProgramError("opening the ring buffers", errno);
-    }
+    ring_ = ring_buffer__new(program.map_fd("events"), on_event, this, nullptr);
+    if (!ring_)
+        throw ProgramError("opening the ring of events", errno);
     thread_ = start_quiet_thread([this] { run(); });
 }
 
 Reader::~Reader() {
     stopping_ = true;
     thread_.join();
-    ring_buffer__free(rings_);
+    ring_buffer__free(ring_);
 }
 
-// A flood of events wakes nobody: it is drained by the clock. Captures and
-// failures wake the poll, so that names are looked up while the process lives.
+// A flood of events wakes nobody: it is drained by the clock. Where only failures are
+// told, each of them wakes the poll.
 void Reader::run() {
     while (!stopping_) {
-        pollfd waiting{ring_buffer__epoll_fd(rings_), POLLIN, 0};
+        pollfd waiting{ring_buffer__epoll_fd(ring_), POLLIN, 0};
         poll(&waiting, 1, limits_.interval_ms);
         std::lock_guard<std::mutex> lock(mutex_);
-        ring_buffer__consume(rings_);
+        ring_buffer__consume(ring_);
     }
 }
 
 void Reader::flush() {
     std::lock_guard<std::mutex> lock(mutex_);
-    ring_buffer__consume(rings_);
+    ring_buffer__consume(ring_);
 }
 
 int Reader::on_event(void *context, void *data, size_t size) {
@@ -61,18 +59,6 @@ void Reader::keep(const igsdk_event &event) {
     events_.push_back(event);
 }
 
-int Reader::on_capture(void *context, void *data, size_t size) {
-    auto *reader = static_cast<Reader *>(context);
-    if (reader->captures_.size() + size > reader->limits_.capture_bytes) {
-        reader->lost_captures_++;
-        return 0;
-    }
-    if (reader->captures_.empty())
-        signal_eventfd(reader->ready_);
-    reader->captures_.append(static_cast<const char *>(data), size);
-    return 0;
-}
-
 std::string Reader::take_events() {
     std::lock_guard<std::mutex> lock(mutex_);
     std::string taken(reinterpret_cast<const char *>(events_.data()),
@@ -80,11 +66,6 @@ std::string Reader::take_events() {
     events_.clear();
     clear_eventfd(ready_);
     return taken;
-}
-
-std::string Reader::take_captures() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return std::exchange(captures_, {});
 }
 
 Reader::Peak Reader::peak() {

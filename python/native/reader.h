@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drains the rings in a thread of its own and keeps what Python will ask for.
+// Drains the ring of events in a thread of its own and keeps what Python will ask for.
 #pragma once
 
 #include "replay.h"
@@ -13,7 +13,6 @@ class Reader {
     struct Limits {
         uint32_t keep = IGSDK_EVENTS_FAILURES; // which events to keep for Python
         size_t events = 1 << 20;               // kept at most; more are counted as lost
-        size_t capture_bytes = 64 << 20;
         int interval_ms = 20;
     };
 
@@ -23,8 +22,8 @@ class Reader {
 
     // Readable while there is something to take.
     int fileno() const { return ready_.get(); }
+    const Fd &ready() const { return ready_; }
     std::string take_events();
-    std::string take_captures();
     // Drains all that the kernel has handed up by now.
     void flush();
 
@@ -37,23 +36,19 @@ class Reader {
     Peak peak();
     std::vector<Held> state_at(uint64_t time, uint32_t tid, bool &known);
     uint64_t lost_events() const { return lost_events_; }
-    uint64_t lost_captures() const { return lost_captures_; }
 
   private:
     static int on_event(void *context, void *data, size_t size);
-    static int on_capture(void *context, void *data, size_t size);
     void run();
     void keep(const igsdk_event &event);
 
     Limits limits_;
     Replay replay_;
-    ring_buffer *rings_ = nullptr;
+    ring_buffer *ring_ = nullptr;
     Fd ready_;
-    std::mutex mutex_; // everything below, and the rings
+    std::mutex mutex_; // everything below, and the ring
     std::vector<igsdk_event> events_;
-    std::string captures_;
     std::atomic<uint64_t> lost_events_{0};
-    std::atomic<uint64_t> lost_captures_{0};
     std::atomic<bool> stopping_{false};
     std::thread thread_;
 };

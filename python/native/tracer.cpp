@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What Python sees of the program, its reader and its links.
+#include "captures.h"
 #include "parts.h"
 #include "reader.h"
 #include "recycle.h"
 #include "remover.h"
+#include "stack_bindings.h"
 
 #include <algorithm>
 #include <bpf/bpf.h>
@@ -32,13 +34,15 @@ int64_t take(Settings &settings, const char *name, int64_t otherwise) {
 
 class Tracer {
   public:
-    Tracer(const std::string &object, Settings settings, const Texts &texts)
+    Tracer(const std::string &object, Settings settings, const Texts &texts, MapWatch *watch)
         : program_(std::make_unique<Program>(object, settings, texts)), mode_(program_->mode()) {
         Reader::Limits limits;
         limits.keep = static_cast<uint32_t>(take(settings, "keep_events", limits.keep));
         limits.events = static_cast<size_t>(take(settings, "kept_events", 1 << 20));
         limits.interval_ms = static_cast<int>(take(settings, "interval_ms", 20));
         reader_ = std::make_unique<Reader>(*program_, limits);
+        captures_ =
+            std::make_unique<Captures>(*program_, watch, reader_->ready(), limits.interval_ms);
     }
     ~Tracer() { close(); }
 
@@ -91,6 +95,7 @@ class Tracer {
         detach_all();
         stop_sweep();
         join_detach();
+        captures_.reset();
         reader_.reset();
         program_.reset();
     }
@@ -111,7 +116,19 @@ class Tracer {
             throw ProgramError("noting a mount namespace", errno);
     }
 
-    void recycle(const std::vector<uint32_t> &slots) { recycle_processes(open_program(), slots); }
+    void recycle(const std::vector<uint32_t> &slots) {
+        Captures &captures = open_captures();
+        for (uint32_t slot : slots)
+            if (slot < program_->processes.size() && program_->processes[slot].ended)
+                captures.table().forget_process(program_->processes[slot].instance);
+        recycle_processes(*program_, slots);
+    }
+
+    // First the events, so that their stacks are in by then.
+    void flush() {
+        open_reader().flush();
+        open_captures().drain();
+    }
 
     // Starts a sweep of what ended processes and contexts left, unless one runs.
     void sweep() {
@@ -134,6 +151,10 @@ class Tracer {
     Reader &open_reader() const {
         open_program();
         return *reader_;
+    }
+    Captures &open_captures() const {
+        open_program();
+        return *captures_;
     }
     uint64_t swept() const { return swept_; }
 
@@ -170,6 +191,7 @@ class Tracer {
     std::unique_ptr<Program> program_;
     LinkMode mode_; // known after the end too
     std::unique_ptr<Reader> reader_;
+    std::unique_ptr<Captures> captures_;
     mutable std::mutex mutex_;
     Links links_;
     std::vector<Fd> removers_; // processes that remove probes
@@ -225,6 +247,13 @@ py::dict layouts() {
     sizes["process"] = sizeof(igsdk_process);
     sizes["event"] = sizeof(igsdk_event);
     sizes["capture"] = sizeof(igsdk_capture);
+    sizes["python_frame"] = sizeof(igsdk_python_frame);
+    sizes["code"] = sizeof(igsdk_code);
+    sizes["class"] = sizeof(igsdk_class);
+    sizes["python"] = sizeof(igsdk_python);
+    sizes["space"] = sizeof(igsdk_space);
+    sizes["template_key"] = sizeof(igsdk_template_key);
+    sizes["template"] = sizeof(igsdk_template);
     sizes["device"] = sizeof(igsdk_device);
     sizes["mapping"] = sizeof(igsdk_mapping);
     sizes["held"] = sizeof(Held);
@@ -250,13 +279,19 @@ void register_tracer(py::module_ &m) {
         }
     });
     using Unlocked = py::call_guard<py::gil_scoped_release>;
-    py::class_<Tracer>(m, "Tracer")
-        .def(py::init([](const py::bytes &object, Settings settings, const Texts &texts) {
+    py::class_<Tracer> tracer(m, "Tracer");
+    define_stack_methods(
+        tracer, [](Tracer &t) -> StackTable & { return t.open_captures().table(); },
+        [](Tracer &t) { t.open_captures().drain(); });
+    tracer
+        .def(py::init([](const py::bytes &object, Settings settings, const Texts &texts,
+                         MapWatch *watch) {
                  std::string bytes = object;
                  py::gil_scoped_release unlocked;
-                 return std::make_unique<Tracer>(bytes, std::move(settings), texts);
+                 return std::make_unique<Tracer>(bytes, std::move(settings), texts, watch);
              }),
-             py::arg("object"), py::arg("settings"), py::arg("texts") = Texts{})
+             py::arg("object"), py::arg("settings"), py::arg("texts") = Texts{},
+             py::arg("watch") = nullptr, py::keep_alive<1, 5>())
         .def_property_readonly("mode", &Tracer::mode)
         .def_property_readonly("detaching", &Tracer::detaching)
         .def_property_readonly("swept", &Tracer::swept)
@@ -272,11 +307,8 @@ void register_tracer(py::module_ &m) {
         .def("recycle", &Tracer::recycle, Unlocked())
         .def("sweep", &Tracer::sweep, Unlocked())
         .def("fileno", [](const Tracer &t) { return t.open_reader().fileno(); })
-        .def(
-            "flush", [](const Tracer &t) { t.open_reader().flush(); }, Unlocked())
+        .def("flush", &Tracer::flush, Unlocked())
         .def("take_events", giving([](const Tracer &t) { return t.open_reader().take_events(); }))
-        .def("take_captures",
-             giving([](const Tracer &t) { return t.open_reader().take_captures(); }))
         .def("accounts", giving([](const Tracer &t) {
                  const Program &p = t.open_program();
                  return copy_rows(p.accounts, p.global("next_account"));
@@ -298,7 +330,7 @@ void register_tracer(py::module_ &m) {
         .def("reader_losses",
              [](const Tracer &t) {
                  return std::make_pair(t.open_reader().lost_events(),
-                                       t.open_reader().lost_captures());
+                                       t.open_captures().table().lost());
              })
         .def("peak", &peak_dict)
         .def("state_at", &state_at, py::arg("time"), py::arg("tid"))

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "captures.h"
+
+#include <poll.h>
+
+namespace igsdk {
+namespace {
+
+constexpr uint64_t check_every_ns = 20'000'000;
+
+} // namespace
+
+Captures::Captures(const Program &program, MapWatch *watch, const Fd &ready, int interval_ms)
+    : table_({program.map_fd("templates"), program.map_fd("spaces")}, watch), ready_(ready),
+      interval_ms_(interval_ms),
+      ring_(ring_buffer__new(program.map_fd("captures"), on_record, this, nullptr)) {
+    if (!ring_)
+        throw ProgramError("opening the ring of stacks", errno);
+    thread_ = start_quiet_thread([this] { run(); });
+}
+
+Captures::~Captures() {
+    stopping_ = true;
+    thread_.join();
+    ring_buffer__free(ring_);
+}
+
+// Each stack wakes it: files are opened and names are read while the process lives.
+void Captures::run() {
+    uint64_t checked = 0;
+    while (!stopping_) {
+        pollfd waiting{ring_buffer__epoll_fd(ring_), POLLIN, 0};
+        poll(&waiting, 1, interval_ms_);
+        drain();
+        uint64_t now = clock_ns(CLOCK_MONOTONIC);
+        if (now < checked + check_every_ns)
+            continue;
+        checked = now;
+        table_.check_spaces();
+    }
+}
+
+void Captures::drain() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ring_buffer__consume(ring_);
+}
+
+int Captures::on_record(void *context, void *data, size_t size) {
+    auto *captures = static_cast<Captures *>(context);
+    if (captures->table_.take(data, size))
+        signal_eventfd(captures->ready_);
+    return 0;
+}
+
+} // namespace igsdk

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Drains the captures ring into the stack table, in a thread of its own: to unwind takes
+// its time, and events must not wait for it.
+//
+// An event must find its stack. The kernel submits a stack before the event of the same
+// call, so whoever has taken events finds their stacks in the table or in the ring: after
+// the events, drain() empties the ring, and only then are stacks taken. The order in which
+// the two threads get to run does not matter.
+#pragma once
+
+#include "program.h"
+#include "stack_table.h"
+
+namespace igsdk {
+
+class Captures {
+  public:
+    // `ready` is signalled when there are stacks to take.
+    Captures(const Program &program, MapWatch *watch, const Fd &ready, int interval_ms);
+    ~Captures();
+    Captures(const Captures &) = delete;
+
+    // All that stands in the ring by now.
+    void drain();
+    StackTable &table() { return table_; }
+
+  private:
+    static int on_record(void *context, void *data, size_t size);
+    void run();
+
+    StackTable table_;
+    const Fd &ready_;
+    const int interval_ms_;
+    std::mutex mutex_; // the ring
+    ring_buffer *ring_ = nullptr;
+    std::atomic<bool> stopping_{false};
+    std::thread thread_;
+};
+
+} // namespace igsdk

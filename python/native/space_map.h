@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernel is told of each process's address space: the map `spaces`.
+//
+// The kernel takes entries out when a process ends or executes, and copies them when it
+// forks; so the map itself is what holds.
+#pragma once
+
+#include "abi.h"
+
+#include <cstddef>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+namespace igsdk {
+
+class SpaceMap {
+  public:
+    explicit SpaceMap(int map) : map_(map) {}
+
+    // False with errno where the kernel refuses it.
+    bool set_python(uint32_t pid, const igsdk_python &python);
+    // Code lies where other code lay: templates of the old one must fit no more.
+    void bump(uint32_t pid);
+    std::optional<igsdk_space> at(uint32_t pid) const;
+    // Also of a process that has just ended, as far as it can be told.
+    std::optional<igsdk_python> python(uint32_t pid);
+
+  private:
+    const int map_;
+    std::mutex lock_;
+    std::unordered_map<uint32_t, igsdk_python> told_; // by pid; of processes that are gone too
+    std::optional<igsdk_python> newest_;
+};
+
+} // namespace igsdk
