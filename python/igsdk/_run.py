@@ -394,7 +394,7 @@ def _attach_notes(session: Session, reading: Reading) -> list[str]:
         notes.append("No process opened a CUDA driver library (libcuda.so) during this run.")
     elif not len(reading.snapshot.processes):
         notes.append("None of the chosen processes called the CUDA driver during this run.")
-    notes += session.unheld()
+    notes += session.unheld(reading)
     notes += session.pythons.notes(reading.snapshot.processes["pid"].tolist())
     earlier = sorted(session.selected_earlier(reading))
     if earlier:

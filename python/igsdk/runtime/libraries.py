@@ -123,7 +123,7 @@ class Libraries:
         self._keys: dict[tuple[int, int, int], _Key] = {}
         self._seen: dict[tuple[int, int], _Key] = {}  # by what stat and mappings show
         self._lock = threading.RLock()
-        self.unreadable = 0  # mappings whose process was gone before the file was open
+        self.unreadable: set[int] = set()  # processes that were gone before their file was open
 
     @property
     def attached(self) -> list[Library]:
@@ -179,7 +179,8 @@ class Libraries:
         with self._lock:
             key = self._seen.get((mapping.device, mapping.inode))
             if key is None:
-                self.unreadable += 1
+                if len(self.unreadable) < _MAX_EARLIER:
+                    self.unreadable.add(pid)
                 return None
             return self._note_user(key, pid)
 

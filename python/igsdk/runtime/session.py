@@ -408,12 +408,14 @@ class Session:
         pids = self.chosen_pids(reading)
         return self.libraries.refused if pids is None else self.libraries.refused_to(pids)
 
-    def unheld(self) -> list[str]:
+    def unheld(self, reading: Reading) -> list[str]:
         """What could not be attached in time, in sentences."""
         sentences = []
-        if self.libraries.unreadable:
+        # A file that is another one to each container may be the one that has probes.
+        unread = self.libraries.unreadable - set(reading.snapshot.processes["pid"].tolist())
+        if unread:
             sentences.append(
-                f"{self.libraries.unreadable} processes had ended before the driver library that "
+                f"{len(unread)} processes had ended before the driver library that "
                 "they had mapped could be opened: if nobody else uses it, they are not in here."
             )
         remote = {kind for _, kind in (self._gate.unmarked if self._gate else ())} & _REMOTE
