@@ -295,6 +295,8 @@ class Tracer:
     @property
     def epoch(self) -> int: ...  # boot clock at the first event, 0 before it
     @property
+    def fresh_stacks(self) -> int: ...  # that no template fitted
+    @property
     def detaching(self) -> bool: ...
     @property
     def swept(self) -> int: ...  # stale live entries removed so far

@@ -39,8 +39,18 @@ ElfInfo inspect(int fd) {
 
 using Symbol = std::tuple<std::string, uint64_t, uint64_t>;
 
-std::vector<Symbol> symbols(int fd, const std::vector<std::string> &names) {
+std::vector<Symbol> exports(const ElfFile &file, const std::vector<std::string> &names) {
+    std::set<Symbol> found;
+    for (const std::string &name : names)
+        if (auto symbol = file.exported(name))
+            found.emplace(name, symbol->address, symbol->size);
+    return {found.begin(), found.end()};
+}
+
+std::vector<Symbol> symbols(int fd, const std::vector<std::string> &names, bool exported) {
     ElfFile file(fd);
+    if (exported && file.export_table())
+        return exports(file, names);
     std::unordered_set<std::string> wanted(names.begin(), names.end());
     std::set<Symbol> found;
     auto visit = [&](const Function &symbol) {
@@ -187,7 +197,7 @@ void register_elf(py::module_ &m) {
         .def_readonly("data", &ElfInfo::data);
     m.def("elf_inspect", &inspect, py::arg("fd"));
     m.def("elf_functions", &functions, py::arg("fd"), py::arg("names"));
-    m.def("elf_symbols", &symbols, py::arg("fd"), py::arg("names"));
+    m.def("elf_symbols", &symbols, py::arg("fd"), py::arg("names"), py::arg("exported") = false);
     m.def("elf_section", &section, py::arg("fd"), py::arg("name"));
     m.def("elf_read", &read_at, py::arg("fd"), py::arg("address"), py::arg("size"));
     m.def("probe_site", &probe_site, py::arg("fd"), py::arg("offset"), py::arg("size") = 0);

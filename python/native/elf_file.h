@@ -56,6 +56,10 @@ class ElfFile {
     // The same for functions, objects and what has no type.
     bool each_symbol(const std::function<void(const Function &)> &visit, size_t limit) const;
 
+    // The table that finds one exported symbol by its name; nullptr: there is none.
+    const Elf64_Shdr *export_table() const;
+    std::optional<Function> exported(const std::string &name) const;
+
     std::optional<uint64_t> offset_of(uint64_t address) const;
     std::optional<uint64_t> address_of(uint64_t offset) const;
     const Segment *code_at(uint64_t offset) const;
@@ -80,6 +84,7 @@ class ElfFile {
                    size_t limit) const;
     bool visit_symbols(const SymbolSection &section, unsigned types,
                        const std::function<void(const Function &)> &visit, size_t &left) const;
+    std::optional<Function> dynamic_symbol(uint64_t number, const std::string &name) const;
     std::string build_id_in(const Segment &notes) const;
 
     Fd fd_;

@@ -132,6 +132,9 @@ def test_data_by_symbol_section_and_address(tmp_path: Path) -> None:
     with opened(path) as fd:
         found = elf_symbols(fd, ["words", "zeros", "number", "function", "elsewhere", "none"])
         assert found == sorted((name, int(at, 16), int(size, 16)) for at, size, name in truth)
+        assert elf_symbols(fd, ["words", "none", "function"], exported=True) == [
+            entry for entry in found if entry[0] in ("words", "function")
+        ]
         at = {name: address for name, address, _ in found}
         assert elf_section(fd, ".kept") == (at["words"], 16)
         assert elf_section(fd, ".bss") is None  # it has no bytes
@@ -142,6 +145,20 @@ def test_data_by_symbol_section_and_address(tmp_path: Path) -> None:
         assert start <= at["number"] < start + size <= at["zeros"] + 4 * 4096
         assert len(elf_read(fd, start, 1 << 40)) == size
         assert elf_read(fd, at["zeros"] + 4 * 4096 + (1 << 20), 8) == b""
+
+
+def test_each_export_is_found_by_its_hash() -> None:
+    """Those of a large library; what it only imports is none of them."""
+    path = next(Path("/lib").glob("*-linux-gnu/libc.so.6"))
+    listing = subprocess.run(["nm", "-D", path], capture_output=True, text=True).stdout
+    defined = set(re.findall(r"^\w+ [TWBDRV] (\w+)@@", listing, re.MULTILINE))
+    imported = set(re.findall(r"^ +U (\w+)", listing, re.MULTILINE))
+    with opened(path) as fd:
+        truth = elf_symbols(fd, sorted(defined))
+        found = elf_symbols(fd, sorted(defined | imported), exported=True)
+    assert {name for name, *_ in found} == {name for name, *_ in truth}
+    assert set(found) <= set(truth)  # a name may have several versions
+    assert len(found) > 1000
 
 
 def test_the_loader_of_a_program() -> None:
@@ -273,6 +290,7 @@ def read_everything(path: Path) -> None:
             info = elf_inspect(fd)
             found = elf_functions(fd, list(ENTRIES))
             elf_symbols(fd, list(ENTRIES))
+            elf_symbols(fd, list(ENTRIES), exported=True)
             elf_section(fd, ".none")
             assert len(info.interpreter) <= size
             for address, _, length in info.data:

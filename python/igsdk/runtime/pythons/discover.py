@@ -108,7 +108,10 @@ def _find_runtime(fd: int, info: ElfInfo, likely: bool) -> tuple[int, dict[str, 
     """The address of ``_PyRuntime``, and what else has a symbol."""
     from ..._native import elf_section, elf_symbols
 
-    symbols = {name: at for name, at, _ in elf_symbols(fd, [_RUNTIME, _VERSION, _REFERENCES])}
+    names = [_RUNTIME, _VERSION, _REFERENCES]
+    symbols = {name: at for name, at, _ in elf_symbols(fd, names, exported=True)}
+    if likely and _RUNTIME not in symbols:  # a program may keep it to itself
+        symbols = {name: at for name, at, _ in elf_symbols(fd, names)}
     if _RUNTIME in symbols:
         return symbols[_RUNTIME], symbols
     section = elf_section(fd, _SECTION)
