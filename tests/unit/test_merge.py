@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from igsdk._events import Frame
-from igsdk.runtime.merge import NOT_KNOWN, Merged, NativeCall, Parts, PythonCall, Role, merge
+from igsdk.runtime.merge import (
+    NOT_KNOWN,
+    SUBINTERPRETER,
+    Merged,
+    NativeCall,
+    Parts,
+    PythonCall,
+    Role,
+    merge,
+)
 
 ROLES = {
     "EVAL": Role.EVAL,
@@ -18,6 +27,8 @@ ROLES = {
     "libc_start": Role.START,
     "?": Role.NAMELESS,
     "*vector": Role.CALLER,
+    "green_switch": Role.GREENLET,
+    "interp_run": Role.SUBINTERPRETER,
 }
 
 
@@ -124,6 +135,21 @@ PATTERNS = {
         "leaf| once| twice| <module>|",
         "cuMemAlloc leaf once ext twice <module>",
     ),
+    "a greenlet, whose frames end where it begins": (
+        f"cuMemAlloc EVAL *call green_switch green_switch *call EVAL {START}",
+        "leaf work|",
+        "cuMemAlloc leaf work green_switch green_switch",
+    ),
+    "a greenlet in a greenlet": (
+        f"cuMemAlloc EVAL *call green_switch EVAL green_switch *call EVAL {START}",
+        "leaf work|",
+        "cuMemAlloc leaf work green_switch green_switch",
+    ),
+    "3.13: a subinterpreter, whose frames are the thread's": (
+        f"cuMemAlloc EVAL *PyRun interp_run *call EVAL *call EVAL {START}",
+        "inner <module>|",
+        "cuMemAlloc inner <module> interp_run",
+    ),
     "a program without Python": (
         "cuMemAlloc f main libc_start",
         "",
@@ -177,6 +203,16 @@ def test_python_frames_that_end_too_early() -> None:
     assert shown(merge(whole)) == "cu a b [cut] EVAL main"
 
 
+def test_a_subinterpreter_whose_frames_are_not_the_thread_s() -> None:
+    """Up to 3.11, where another thread made it: what is found is its caller's."""
+    native_calls = native(f"cu *call EVAL *PyRun interp_run EVAL *call EVAL {START}")
+    merged = merge(Parts(native_calls, python("lambda| Thread.run _bootstrap|")))
+    reason = SUBINTERPRETER.replace(" ", "_")
+    expected = f"cu [{reason}] EVAL PyRun interp_run lambda Thread.run _bootstrap"
+    assert shown(merged) == expected
+    assert merged.doubt == SUBINTERPRETER
+
+
 def test_counts_that_do_not_fit_are_said() -> None:
     more = merge(Parts(native("cu EVAL *call EVAL *main"), python("a|")))
     assert shown(more) == f"cu a [{NOT_KNOWN.replace(' ', '_')}] EVAL main"
@@ -190,8 +226,9 @@ def test_counts_that_do_not_fit_are_said() -> None:
     assert shown(elsewhere) == "cu f main a b"
 
 
+MORE = ("?", "*vector", "green_switch", "interp_run")
 calls = st.lists(
-    st.sampled_from(["cu", "*call", "EVAL", "EVAL.part", "jit", "clone3", "?", "*vector"]),
+    st.sampled_from(["cu", "*call", "EVAL", "EVAL.part", "jit", "clone3", *MORE]),
     max_size=9,
 )
 entries = st.lists(st.booleans(), max_size=9)

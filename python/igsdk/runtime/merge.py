@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from .._events import Frame
 
-#: the reason where the interpreter runs frames that its thread does not list
+#: the reasons where the interpreter runs frames that its thread does not list
 NOT_KNOWN = "Python frames not known"
+SUBINTERPRETER = "Python frames not known: they are a subinterpreter's"
 
 
 class Role(Enum):
@@ -34,6 +35,8 @@ class Role(Enum):
     INTERPRETER = auto()  # other code of the interpreter's file
     NAMELESS = auto()  # the same, without a symbol: it may be a piece of that function
     CALLER = auto()  # the same, of the functions that call nothing but that function
+    GREENLET = auto()  # code of an extension: outside it another greenlet's frames begin
+    SUBINTERPRETER = auto()  # the same for interpreters in one process
     START = auto()  # where the C library starts a process or a thread
     UNKNOWN = auto()  # code of no file, as perf trampolines are
 
@@ -93,26 +96,73 @@ class Merged:
     doubt: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Where Python frames go.
+
+    Attributes:
+        placed: before which native call.
+        rest: behind the end of the native ones.
+        gap: the native call before which a reason says that Python frames are missing.
+        shown: calls of the interpreter that stay visible, since they stand for those.
+    """
+
+    placed: dict[int, list[Frame]]
+    rest: Sequence[Frame] = ()
+    gap: int | None = None
+    reason: str = NOT_KNOWN
+    shown: range = range(0)
+    doubt: str | None = None
+
+
 def merge(parts: Parts) -> Merged:
     """Puts both kinds of frames into one order; none of them is ever left out."""
     if not parts.native:
         reasons = _markers(parts.python_end, parts.native_end)
         return Merged((*(call.frame for call in parts.python), *reasons))
-    evals = _eval_calls(parts.native)
-    runs = _runs(parts.python)
+    plan = _plan(parts)
+    return Merged(tuple(_laid_out(parts, plan)), plan.doubt)
+
+
+def _plan(parts: Parts) -> _Plan:
+    native, evals, runs = parts.native, _eval_calls(parts.native), _runs(parts.python)
     if len(evals) < len(runs) and parts.native_end is None:
-        evals = _with_nameless(parts.native, evals, len(runs))
+        evals = _with_nameless(native, evals, len(runs))
+    if len(evals) > len(runs) > 0 and parts.python_end is None:
+        plan = _by_boundary(native, evals, runs)
+        if plan:
+            return plan
     placed = dict(zip(evals, runs, strict=False))
     rest = [frame for run in runs[len(evals) :] for frame in run]
-    if rest and parts.native_end is None:
-        placed.setdefault(_home(parts.native, evals), []).extend(rest)
-        return Merged(
-            tuple(_laid_out(parts, placed, [], _break(parts, evals, runs))),
-            "fewer interpreter calls than Python frames need: their order is a guess",
-        )
-    ends_at = _break(parts, evals, runs)
     doubt = NOT_KNOWN if len(evals) > len(runs) and parts.python_end is None else None
-    return Merged(tuple(_laid_out(parts, placed, rest, ends_at)), doubt)
+    if rest and parts.native_end is None:
+        placed.setdefault(_home(native, evals), []).extend(rest)
+        rest, doubt = [], "fewer interpreter calls than Python frames need: their order is a guess"
+    gap = None if rest else _gap(parts, evals, runs)
+    shown = range(0 if gap is None else gap, 0 if gap is None else len(native))
+    return _Plan(placed, rest, gap, parts.python_end or NOT_KNOWN, shown, doubt)
+
+
+def _by_boundary(
+    native: Sequence[NativeCall], evals: list[int], runs: list[list[Frame]]
+) -> _Plan | None:
+    """Where the thread lists the Python frames of one side of a boundary only.
+
+    Those inside a greenlet are all that the program itself sees there; so are those of a
+    subinterpreter, unless its thread is known by its first interpreter, up to 3.11.
+    """
+    for place, call in enumerate(native):
+        if call.role not in (Role.GREENLET, Role.SUBINTERPRETER):
+            continue
+        inside = [each for each in evals if each < place]
+        outside = evals[len(inside) :]
+        if len(inside) == len(runs):
+            return _Plan(dict(zip(inside, runs, strict=True)))
+        if call.role is Role.SUBINTERPRETER and len(outside) == len(runs):
+            placed = dict(zip(outside, runs, strict=True))
+            shown = range(inside[0], place)
+            return _Plan(placed, (), inside[0], SUBINTERPRETER, shown, SUBINTERPRETER)
+    return None
 
 
 def _markers(*reasons: str | None) -> list[Frame]:
@@ -166,7 +216,7 @@ def _home(native: Sequence[NativeCall], evals: Sequence[int]) -> int:
     return next(inside, len(native))
 
 
-def _break(parts: Parts, evals: Sequence[int], runs: Sequence[object]) -> int | None:
+def _gap(parts: Parts, evals: Sequence[int], runs: Sequence[object]) -> int | None:
     """The call behind whose Python frames others are missing; None where none are."""
     matched = min(len(evals), len(runs))
     if parts.python_end and matched and not parts.python[-1].entry:
@@ -178,41 +228,28 @@ def _break(parts: Parts, evals: Sequence[int], runs: Sequence[object]) -> int | 
     return evals[-1] if evals else len(parts.native)
 
 
-def _laid_out(
-    parts: Parts, placed: dict[int, list[Frame]], rest: Sequence[Frame], ends_at: int | None
-) -> list[Frame]:
-    """The frames in order. ``rest``: Python frames behind the end of the native ones."""
+def _laid_out(parts: Parts, plan: _Plan) -> list[Frame]:
+    """The frames in order."""
     frames: list[Frame] = []
-    reason = parts.python_end or NOT_KNOWN
-    if rest:
-        ends_at = None
-    hidden = _hidden_calls(parts.native, placed, bool(parts.python), ends_at)
+    hidden = _hidden_calls(parts.native, plan) if parts.python else set()
     for place, call in enumerate(parts.native):
-        frames += placed.get(place, ())
-        if place == ends_at:
-            frames.append(marker(reason))
+        frames += plan.placed.get(place, ())
+        if place == plan.gap:
+            frames.append(marker(plan.reason))
         frames += call.hidden if place in hidden else call.frames
-    frames += placed.get(len(parts.native), ())
-    if ends_at == len(parts.native):
-        frames.append(marker(reason))
-    frames += [*_markers(parts.native_end), *rest]
-    return frames + _markers(parts.python_end) if rest else frames
+    frames += plan.placed.get(len(parts.native), ())
+    if plan.gap == len(parts.native):
+        frames.append(marker(plan.reason))
+    frames += [*_markers(parts.native_end), *plan.rest]
+    return frames + _markers(parts.python_end) if plan.rest else frames
 
 
-def _hidden_calls(
-    native: Sequence[NativeCall],
-    placed: dict[int, list[Frame]],
-    has_python: bool,
-    ends_at: int | None,
-) -> set[int]:
-    """Calls that Python frames stand for; nothing where those are missing."""
-    if not has_python:
-        return set()
-    last = len(native) if ends_at is None else ends_at
-    hidden = {place for place in range(last) if _is_interpreter(native, place)}
-    if ends_at is None:
-        hidden |= _start_of(native, max(placed, default=-1))
-    return hidden
+def _hidden_calls(native: Sequence[NativeCall], plan: _Plan) -> set[int]:
+    """Calls that Python frames stand for."""
+    hidden = {place for place in range(len(native)) if _is_interpreter(native, place)}
+    if len(native) - 1 not in plan.shown:
+        hidden |= _start_of(native, max(plan.placed, default=-1))
+    return hidden.difference(plan.shown)
 
 
 def _is_interpreter(native: Sequence[NativeCall], place: int) -> bool:

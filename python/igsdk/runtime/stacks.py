@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from .. import _abi
 from .._events import Stack, marker
-from .merge import NOT_KNOWN, Parts, Role, merge
+from .merge import NOT_KNOWN, SUBINTERPRETER, Parts, Role, merge
 from .python_frames import Codes, PythonFrames
 from .symbols import Files, NativeCalls
 
@@ -149,7 +149,7 @@ class StackResolver:
         python_end = self._python_end(raw, native)
         merged = merge(Parts(native, python, native_end, python_end))
         reasons = [reason for reason in (native_end, python_end, merged.doubt) if reason]
-        self._losses["python_missing"] += merged.doubt == NOT_KNOWN
+        self._losses["python_missing"] += merged.doubt in (NOT_KNOWN, SUBINTERPRETER)
         how = f"{raw.how}, Python frames" if raw.native and raw.python else raw.how
         return Stack.of(merged.frames, how, "; ".join(reasons) or None)
 

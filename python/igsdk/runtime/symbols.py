@@ -38,6 +38,12 @@ _START = frozenset(
         *("libc_start_main_stage2", "start", "start_c"),  # musl
     )
 )
+# Extension modules.
+_BOUNDARIES = {
+    "_greenlet": Role.GREENLET,
+    "_xxsubinterpreters": Role.SUBINTERPRETER,
+    "_interpreters": Role.SUBINTERPRETER,
+}
 _ANONYMOUS = marker("code of no file")
 _FORGOTTEN = marker("code of a file that was not kept")
 
@@ -59,6 +65,7 @@ class CodeFile:
         self.path = mapped.path if mapped else ""
         self.name = plain_name(self.path)
         self.build_id = self.symbols.build_id or None if self.symbols else None
+        self.boundary = _BOUNDARIES.get(self.name.partition(".")[0])
         self.is_c_library = _C_LIBRARY.fullmatch(self.name) is not None
         self.is_interpreter = mapped is not None and _is_interpreter(self.name, mapped.fd)
 
@@ -77,6 +84,8 @@ class CodeFile:
         unnamed = function.startswith(f"{self.name}+0x")
         if self.is_interpreter:
             return Role.NAMELESS if unnamed else _role_in_interpreter(function)
+        if self.boundary:
+            return self.boundary
         if function in _START or (self.is_c_library and unnamed):
             return Role.START
         return Role.CODE
