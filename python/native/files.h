@@ -24,8 +24,8 @@ struct File {
     std::string path; // as the process sees it, without the mark of a deleted file
     uint32_t major = 0, minor = 0;
     uint64_t inode = 0; // these three as stat tells them of `fd`
-    uint64_t size = 0;
-    std::shared_ptr<CallFrames> frames; // how to unwind through it; loads itself when asked
+    uint64_t size = 0, modified_ns = 0;
+    std::unique_ptr<CallFrames> frames; // how to unwind through it; loads itself when asked
 
     File();
     ~File();
@@ -39,6 +39,8 @@ class FileStore {
 
     // nullptr once it was dropped.
     std::shared_ptr<const File> at(uint32_t id);
+    // The file that was added with this identity and has not been written to since.
+    std::shared_ptr<const File> known(uint32_t major, uint32_t minor, uint64_t inode);
     // Takes an open file; gives the one that is known already where it is the same.
     // nullptr: it is no regular file, or too many are in use.
     std::shared_ptr<const File> add(Fd fd, const std::string &path);
@@ -50,14 +52,14 @@ class FileStore {
 
   private:
     struct Identity {
-        uint64_t device, inode, changed;
+        uint64_t device, inode;
         bool operator==(const Identity &other) const {
-            return device == other.device && inode == other.inode && changed == other.changed;
+            return device == other.device && inode == other.inode;
         }
     };
     struct Hash {
         size_t operator()(const Identity &identity) const {
-            return identity.inode * 0x9e3779b97f4a7c15u ^ identity.device ^ identity.changed << 1;
+            return identity.inode * 0x9e3779b97f4a7c15u ^ identity.device;
         }
     };
     using Order = std::list<std::pair<Identity, std::shared_ptr<const File>>>;
@@ -67,7 +69,6 @@ class FileStore {
 
     std::mutex lock_;
     const size_t wanted_;
-    size_t limit_;
     uint32_t next_ = 1;
     uint64_t refused_ = 0;
     Order files_; // least recently added or found again first

@@ -8,8 +8,8 @@
 #include "files.h"
 #include "watch.h"
 
+#include <deque>
 #include <list>
-#include <map>
 
 namespace igsdk {
 
@@ -80,12 +80,14 @@ class Spaces : private MapListener {
     void lost() override;
 
     void settled(const std::function<void()> &body);
+    bool is_known(uint32_t pid);
     void load(uint32_t pid);
-    std::vector<Region> read_maps(uint32_t pid);
     Region open_region(uint32_t pid, const Mapping &mapping);
-    void place(uint32_t pid, std::vector<Region> regions, bool whole);
+    // With lock_ held:
     Process &touch(uint32_t pid);
-    void sweep();
+    void replace(Process &process, std::vector<Region> regions);
+    void forget(uint32_t pid);
+    void forget_some();
 
     MapWatch *const watch_;
     const Limits limits_;
@@ -94,6 +96,7 @@ class Spaces : private MapListener {
     std::mutex lock_;        // all below; never held while a file is opened
     std::unordered_map<uint32_t, Process> processes_;
     std::list<uint32_t> ages_; // least recently used first
+    std::deque<std::pair<uint64_t, uint32_t>> ended_;
 };
 
 } // namespace igsdk
