@@ -50,14 +50,25 @@ def test_frees_in_flight_when_their_context_ends_count_once(
     assert played.losses == {}
 
 
-def test_a_stack_deeper_than_we_go_is_kept_as_far_as_we_went(
+def test_a_deep_stack_is_whole_as_far_as_it_is_copied(
     run: Run, driver: Driver, tmp_path: Path
 ) -> None:
     play(run, driver, "depth 300; use 0 = 0; alloc p 1M = 0", tmp_path)
-    stacks = run._session.stacks.stacks.values()
-    frames = max(len(stack.frames) for stack in stacks)
-    assert frames >= 127, [stack.frames[:3] for stack in stacks]
-    assert any("deeper callers" in stack.frames[-1].function for stack in stacks)
+    stack = max(run.stacks().values(), key=lambda stack: len(stack.frames))
+    assert len(stack.frames) > 300
+    assert (stack.frames[0].function, stack.missing) == ("cuMemAlloc_v2", None)
+    assert stack.frames[-1].function == "_start"
+
+
+def test_a_stack_deeper_than_the_copy_is_kept_as_far_as_it_goes(
+    run: Run, driver: Driver, tmp_path: Path
+) -> None:
+    played = play(run, driver, "depth 30000; use 0 = 0; alloc p 1M = 0", tmp_path)
+    stack = max(run.stacks().values(), key=lambda stack: len(stack.frames))
+    assert len(stack.frames) > 300
+    assert stack.frames[-1].function == "[native frames cut after 32 KiB of stack]"
+    assert stack.missing == "native frames cut after 32 KiB of stack"
+    assert played.losses == {"stacks_cut": 1}
 
 
 _NAMED_THREAD = """
@@ -140,7 +151,7 @@ def test_a_command_never_starts_after_a_failed_start(
 ) -> None:
     """A closed pipe means exec to it; but it was said that the start had failed."""
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise igsdk.StartFailed("No opens can be held.", "This is a test.")
 
     monkeypatch.setattr("igsdk.runtime.hold.Gate.__init__", refuse)

@@ -261,6 +261,7 @@ class Session:
 
     def _meet_held(self, pid: int) -> None:
         """It is about to map a libcuda, and may call it at once and end."""
+        self.table.meet(pid)
         self.tracer.admit(pid)
         self._meet_python(pid)
 
