@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "demangle.h"
 
+#include "rust_names.h"
+
 #include <cstdlib>
 #include <cxxabi.h>
 #include <memory>
@@ -14,7 +16,11 @@ constexpr size_t kMaxMangled = 2048;
 } // namespace
 
 std::string demangled(const std::string &name) {
-    if (name.compare(0, 2, "_Z") != 0 || name.size() > kMaxMangled)
+    if (name.size() > kMaxMangled)
+        return name;
+    if (auto rust = rust_name(name))
+        return *rust;
+    if (name.compare(0, 2, "_Z") != 0)
         return name;
     int status = 0;
     std::unique_ptr<char, decltype(&std::free)> text(

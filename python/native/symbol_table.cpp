@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <fcntl.h>
 #include <set>
+#include <stdexcept>
 
 namespace igsdk {
 namespace {
@@ -59,8 +60,10 @@ Tables &tables() {
     return *all;
 }
 
-std::shared_ptr<const Bytes> duplicate(int fd) {
+std::shared_ptr<const FileBytes> duplicate(int fd) {
     auto bytes = FileBytes::of(Fd(::fcntl(fd, F_DUPFD_CLOEXEC, 3)));
+    if (!bytes && errno == EINVAL)
+        throw std::invalid_argument("it is not a regular file");
     if (!bytes)
         throw_errno("cannot read the file");
     return bytes;
@@ -83,7 +86,13 @@ struct SymbolTable::Loaded {
 };
 
 SymbolTable::SymbolTable(int fd, DebugSearch search)
-    : file_(fd), sections_(duplicate(fd)), search_(std::move(search)) {
+    : SymbolTable(duplicate(fd), std::move(search)) {}
+
+SymbolTable::SymbolTable(std::shared_ptr<const FileBytes> bytes, DebugSearch search)
+    : sections_(bytes), search_(std::move(search)) {
+    ElfFile file(bytes->fd().get());
+    code_ = file.code();
+    build_id_ = file.build_id();
     tables().add(this);
 }
 
@@ -173,8 +182,15 @@ void SymbolTable::load_debug(Loaded &loaded) {
         loaded.kind = own ? "own" : "separate";
 }
 
+std::optional<uint64_t> SymbolTable::address_of(uint64_t offset) const {
+    for (const Segment &segment : code_)
+        if (offset >= segment.offset && offset - segment.offset < segment.size)
+            return offset - segment.offset + segment.address;
+    return std::nullopt;
+}
+
 SymbolTable::Place SymbolTable::lookup(uint64_t file_offset) {
-    auto address = file_.address_of(file_offset);
+    auto address = address_of(file_offset);
     return address ? lookup_address(*address) : std::nullopt;
 }
 
@@ -186,7 +202,7 @@ SymbolTable::Place SymbolTable::lookup_address(uint64_t address) {
 }
 
 std::vector<SymbolTable::Frame> SymbolTable::frames(uint64_t file_offset) {
-    auto address = file_.address_of(file_offset);
+    auto address = address_of(file_offset);
     return address ? frames_at(*address) : std::vector<Frame>();
 }
 

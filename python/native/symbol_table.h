@@ -37,7 +37,7 @@ class SymbolTable {
     // Innermost first; empty where nothing is known.
     std::vector<Frame> frames(uint64_t file_offset);
 
-    std::string build_id() const { return file_.build_id(); }
+    const std::string &build_id() const { return build_id_; }
     size_t size();
     bool complete();
     // Where lines come from: "own", "separate", "too large" (there is debug
@@ -58,8 +58,12 @@ class SymbolTable {
     std::vector<Frame> frames_at(uint64_t address);
     template <typename Body> auto locked(Body body);
 
-    const ElfFile file_;
-    const ElfSections sections_;
+    SymbolTable(std::shared_ptr<const FileBytes> bytes, DebugSearch search);
+    std::optional<uint64_t> address_of(uint64_t file_offset) const;
+
+    const ElfSections sections_; // the only one to keep a descriptor
+    std::vector<Segment> code_;
+    std::string build_id_;
     const DebugSearch search_;
     std::mutex lock_;
     std::unique_ptr<Loaded> loaded_;
