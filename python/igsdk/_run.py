@@ -114,6 +114,7 @@ class Run:
         self._session = Session(selection, options)
         self._places: dict[tuple[int, int], _Place | None] = {}  # by account slot, generation
         self._last: Reading | None = None  # where places were looked for
+        self._rows: Iterator[Any] = iter(())  # events that were taken and not given yet
 
     def __enter__(self) -> Run:
         self._session.start()
@@ -176,13 +177,14 @@ class Run:
             timeout: end after so many seconds without an event.
         """
         while True:
-            batch = self._session.take_events(timeout)
-            for row in batch:
+            for row in self._rows:  # who stops in between goes on here the next time
                 event = self._event(row)
                 if event is not None:
                     yield event
+            batch = self._session.take_events(timeout)
             if len(batch) == 0:
                 return
+            self._rows = iter(batch)
 
     def processes(self) -> list[ProcessInfo]:
         """Every process that called the driver, those that have ended included."""
@@ -205,8 +207,7 @@ class Run:
         return self._notes(self._session.reading())
 
     def _notes(self, reading: Reading) -> list[str]:
-        session = self._session
-        return [*session.notes, *_attach_notes(session, reading), *session.stacks.notes()]
+        return [*self._session.notes, *_attach_notes(self._session, reading)]
 
     def profile(self) -> Profile:
         """Everything booked so far; in use now is what it shows first."""
@@ -255,7 +256,8 @@ class Run:
         ledger.update_process_info(self._infos(reading.snapshot.processes), reading.boot)
         ledger.update_stacks(list(stacks.stacks.values()))  # a copy: more may come meanwhile
         ledger.update_devices(self._session.device_names(reading), reading.boot)
-        ledger.update_losses(reading.losses, self._notes(reading), *where)
+        notes = [*self._notes(reading), *stacks.notes()]
+        ledger.update_losses(reading.losses, notes, *where)
         ledger.update_failures(self._session.failures(self._event))
         return ledger
 

@@ -71,6 +71,17 @@ def test_a_stack_deeper_than_the_copy_is_kept_as_far_as_it_goes(
     assert played.losses == {"stacks_cut": 1}
 
 
+def test_who_stops_reading_events_goes_on_where_that_was(driver: Driver, tmp_path: Path) -> None:
+    """Events come in batches; the rest of one is not lost with the loop that took it."""
+    script = "use 0 = 0; alloc a 1M = 0; alloc b 2M = 0; alloc c 4M = 0; free a = 0"
+    with recording(driver, events="all") as run:
+        play(run, driver, script, tmp_path)
+        run.stop()
+        first = next(iter(run.events(0)))
+        rest = list(run.events(0))
+    assert [event.bytes for event in (first, *rest)] == [M, 2 * M, 4 * M, M]
+
+
 _NAMED_THREAD = """
 import ctypes, threading, sys
 libc, cuda = ctypes.CDLL(None), ctypes.CDLL("libcuda.so.1")

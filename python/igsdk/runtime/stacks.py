@@ -101,7 +101,7 @@ class StackResolver:
             return []
         more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
         named = f"{', '.join(files[:_NAMED])}{more}"
-        return [f"Without symbols for all their functions, so called FILE+OFFSET: {named}."]
+        return [f"Functions without a symbol are called FILE+OFFSET: some of {named}."]
 
     def ids_of(self, processes: Array, keys: Array) -> Array:
         """The ``stacks`` ids of capture keys (u64 each); 0 where stacks are off."""
