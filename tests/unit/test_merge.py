@@ -180,6 +180,8 @@ CUT = "native frames cut after 32 KiB of stack"
 def test_where_the_native_copy_ends_the_rest_of_python_follows() -> None:
     merged = merge(Parts(native("cu EVAL *call EVAL"), python("a| b| c| <module>|"), CUT))
     assert shown(merged) == f"cu a b [{CUT.replace(' ', '_')}] c <module>"
+    trampoline = merge(Parts(native("cu EVAL jit"), python("a| <module>|"), "no rules"))
+    assert shown(trampoline) == "cu a [no_rules] <module>"
     only = merge(Parts([], python("a| <module>|"), "no room"))
     assert shown(only) == "a <module> [no_room]"
     assert merge(Parts([], [], "no room", "busy")).frames[0].function == "[busy]"

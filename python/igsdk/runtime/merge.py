@@ -59,11 +59,7 @@ class NativeCall:
     def of(cls, frames: Iterable[Frame], role: Role = Role.CODE) -> NativeCall:
         """A call whose hidden frames are made of the others."""
         kept = tuple(frames)
-        return cls(kept, tuple(_hidden(frame) for frame in kept), role)
-
-
-def _hidden(frame: Frame) -> Frame:
-    return frame if frame.kind == "marker" else replace(frame, kind="interpreter")
+        return cls(kept, tuple(replace(frame, kind="interpreter") for frame in kept), role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +251,8 @@ def _hidden_calls(native: Sequence[NativeCall], plan: _Plan) -> set[int]:
 def _is_interpreter(native: Sequence[NativeCall], place: int) -> bool:
     role = native[place].role
     if role is Role.UNKNOWN:  # a perf trampoline stands between two of the interpreter's
-        around = [call.role for call in native[max(0, place - 1) : place + 2]]
-        return len(around) == 3 and around[0] is Role.EVAL and around[2] in _OF_ITS_FILE
+        outer = native[place + 1].role in _OF_ITS_FILE if place + 1 < len(native) else True
+        return place > 0 and native[place - 1].role is Role.EVAL and outer
     return role in _OF_ITS_FILE
 
 
