@@ -148,14 +148,14 @@ class PyTorch:
         result = self.driver.environment(books, devices=devices, base={})
         result["LD_LIBRARY_PATH"] = f"{self.runtime}:{result['LD_LIBRARY_PATH']}"
         result["PYTORCH_CUDA_ALLOC_CONF"] = allocator
+        result["PYTHONWARNINGS"] = "ignore"  # of numpy, which is missing and not needed
         return result | {"PATH": "/usr/bin:/bin", "HOME": str(books)}
 
     def command(self, script: Path, *words: str, **options: object) -> tuple[str, ...]:
         """A command that brings its environment along; options as of ``environment``."""
         variables = self.environment(**options)  # type: ignore[arg-type]
         assigned = (f"{name}={value}" for name, value in variables.items())
-        # torch warns that numpy is missing, which nothing here uses
-        return ("env", *assigned, str(self.python), "-W", "ignore", str(script), *words)
+        return ("env", *assigned, str(self.python), str(script), *words)
 
 
 def find(environment: Path, driver: Driver) -> PyTorch | None:

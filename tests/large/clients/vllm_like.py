@@ -12,7 +12,9 @@ LAYER_BYTES = 2170 * MIB
 
 class GPUModelRunner:
     def load_model(self) -> None:
-        self.weights = [torch.empty(512 * MIB, dtype=torch.uint8, device="cuda") for _ in range(4)]
+        self.weights = []
+        for _ in range(4):
+            self.weights.append(torch.empty(512 * MIB, dtype=torch.uint8, device="cuda"))
 
     def initialize_kv_cache(self, layers: int) -> None:
         self.kv_caches = self._allocate_kv_cache_tensors(layers)
