@@ -161,7 +161,7 @@ def _script(words: list[str]) -> list[str]:
             return ["-m", words[number + 1]]
         if word == "-c":
             return ["-c"]
-        if not word.startswith("-"):
+        if not word.startswith("-") and words[number - 1 : number] not in (["-W"], ["-X"]):
             return [word.rsplit("/", 1)[-1]]
     return []
 

@@ -327,6 +327,7 @@ def test_a_sum_too_large_for_a_file_is_cut_off_and_not_negative():
             "python -m vllm.entrypoints.api_server",
         ),
         ("python -c print()", "python", "python -c"),
+        ("python -W ignore -Xdev -X perf train.py", "python", "python train.py"),
         ("python", "python", "python"),
         ("/opt/bin/server --port 1", "server", "server"),
         (None, "server", "server"),
