@@ -26,7 +26,7 @@ from igsdk._events import Frame, Stack
 
 MANY, FROM_PYTHON = 1_000_000, 20_000
 # Up to 3.10 each Python frame has C frames: these are deeper than the copied bytes of stack.
-DEEP = {"recursion", "nested_callbacks"}
+DEEP = ("recursion", "nested_callbacks")
 # In their own process or thread, or in a hook, something else than `<module>` is outermost.
 ON_MAIN = ("function", "methods", "sorting", "generators", "comprehensions", "executed", "errors")
 
@@ -87,10 +87,13 @@ def test_every_frame_is_the_program_s_own(
     if variant not in case.recorded.told:
         why = "-X perf came with 3.12" if variant == "perf" else "it has no names to strip"
         pytest.skip(f"{case.name}: {why}")
-    told, wrong = case.recorded.told[variant], case.recorded.wrong(variant)
+    told = case.recorded.told[variant]
+    wrong, say_why = case.recorded.wrong(variant)
     with capsys.disabled():
-        right = len(told.samples) - len(wrong)
+        right = len(told.samples) - len(wrong) - say_why
         print(f"\n{case.name} {variant}: {right} of {len(told.samples)}", end=" ")
+        if say_why:
+            print(f"\n  {say_why} say that a subinterpreter's frames are not known", end=" ")
         for shape, why in told.skipped.items():
             print(f"\n  without {shape}: {why}", end=" ")
     assert wrong == []
@@ -101,7 +104,7 @@ def test_stacks_are_whole(case: Case) -> None:
     for variant in ("plain", "stripped", "dev"):
         for sample in case.recorded.told.get(variant, case.recorded.told["plain"]).samples:
             stack = case.recorded.stacks[sample.number]
-            if stack and sample.shape not in DEEP:
+            if stack and sample.shape not in {*DEEP, "subinterpreters"}:
                 marks = [frame.function for frame in stack.frames if frame.kind == "marker"]
                 assert (str(sample), marks, stack.missing) == (str(sample), [], None)
 

@@ -43,6 +43,9 @@ def freed_and_reused():
     for number in range(10):
         # same name, same file, same first line: only the line differs
         run("def same():\n%s  %s\nsame()" % ("  pass\n" * number, SAMPLE), "<same>")
+    for number in range(10):
+        # the same instructions even
+        run("def same():\n%s  %s\nsame()" % ("\n" * number, SAMPLE), "<same>")
 
 
 @shape

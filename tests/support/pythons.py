@@ -50,9 +50,10 @@ def _candidates(source: str, version: str) -> list[Path]:
 
 
 def about(name: str, python: str) -> tuple[tuple[int, ...], Path | None]:
-    """Its version, and the shared library that it runs from, if it does."""
+    """Its version, and the shared library that it runs from; Debian's run from none."""
     inside = ("chroot", str(sid.root())) if name.startswith("sid") else ()
     words = [*inside, python, "-c", _ASK]
     asked = subprocess.run(words, capture_output=True, text=True, check=True)
     version, library, is_shared = asked.stdout.splitlines()
-    return tuple(map(int, version.split("."))), Path(library) if is_shared == "True" else None
+    runs_from_it = is_shared == "True" and name.startswith("pyenv")
+    return tuple(map(int, version.split("."))), Path(library) if runs_from_it else None
