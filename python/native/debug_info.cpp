@@ -17,6 +17,7 @@ constexpr size_t kMaxUnits = 1 << 18;
 constexpr size_t kMaxRanges = 1 << 16;        // of one unit or function
 constexpr size_t kMaxEntries = 4'000'000;     // and ranges of one unit, to look through
 constexpr uint64_t kMaxNs = 2'000'000'000;    // of CPU time for that
+constexpr unsigned kMaxGivenUp = 4;           // walks of a file that were not ended
 constexpr size_t kMaxNested = 64;             // entries within entries
 constexpr size_t kMaxFrames = 128;            // of one address
 constexpr uint64_t kMaxLineProgram = 2 << 20; // bytes; up to 40 times that in memory
@@ -38,6 +39,7 @@ class Effort {
             left_ = 0;
         return left_ > 0;
     }
+    bool spent() const { return left_ == 0; }
 
   private:
     size_t left_ = kMaxEntries;
@@ -151,6 +153,7 @@ class InlinedCalls {
         descend(function, 0);
         return std::move(calls_);
     }
+    bool given_up() const { return walker_.effort.spent(); }
 
   private:
     bool descend(Dwarf_Die *parent, size_t depth) {
@@ -337,7 +340,9 @@ const DebugInfo::Unit &DebugInfo::unit_at(uint64_t die) {
     Dwarf_Die memory;
     if (!image_->dwarf || !dwarf_offdie(image_->dwarf, die, &memory))
         return unit;
-    Walk{unit.functions}.below(&memory, 0);
+    Walk walk{unit.functions};
+    walk.below(&memory, 0);
+    given_up_ += walk.walker.effort.spent();
     std::sort(unit.functions.begin(), unit.functions.end(),
               [](const Range &a, const Range &b) { return a.low < b.low; });
     unit.functions.shrink_to_fit();
@@ -351,6 +356,8 @@ const DebugInfo::Unit &DebugInfo::unit_at(uint64_t die) {
 }
 
 std::vector<SourceFrame> DebugInfo::frames(uint64_t address) {
+    if (given_up_ >= kMaxGivenUp)
+        return {};
     const Range *unit = find_range(units_, address, kOverlapping);
     return unit ? frames_in(unit->die, address) : std::vector<SourceFrame>();
 }
@@ -379,7 +386,9 @@ std::vector<SourceFrame> DebugInfo::frames_in(uint64_t at, uint64_t address) {
     size_t n_files = 0;
     if (!unit.has_lines || dwarf_getsrcfiles(&memory, &files, &n_files) != 0)
         files = nullptr;
-    auto calls = InlinedCalls(address).in(&function);
+    InlinedCalls walk(address);
+    auto calls = walk.in(&function);
+    given_up_ += walk.given_up();
     // From the inside out: each call's place is where the function around it stands.
     for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
         name_function(&*call, frame);

@@ -57,7 +57,8 @@ class DebugInfo {
     std::unique_ptr<Image> image_, shared_;
     std::vector<Range> units_;
     std::unordered_map<uint64_t, Unit> read_;
-    uint64_t derived_ = 0; // about how many bytes libdw and we made of the units in read_
+    unsigned given_up_ = 0; // walks that took too long: beyond a few, the file is not asked
+    uint64_t derived_ = 0;  // about how many bytes libdw and we made of the units in read_
 };
 
 } // namespace igsdk

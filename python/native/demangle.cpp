@@ -16,6 +16,10 @@ constexpr size_t kMaxMangled = 2048;
 } // namespace
 
 std::string demangled(const std::string &name) {
+    static const std::string stub = "@plt";
+    if (name.size() > stub.size() &&
+        name.compare(name.size() - stub.size(), stub.size(), stub) == 0)
+        return demangled(name.substr(0, name.size() - stub.size())) + stub;
     if (name.size() > kMaxMangled)
         return name;
     if (auto rust = rust_name(name))
