@@ -25,7 +25,7 @@ ALLOCATORS = {
     "backend:cudaMallocAsync": "pool",
 }
 #: whose native calls go through at::detail::empty_cuda itself
-PLAIN = {"function", "constructor", "method", "generator", "lambda", "backward"}
+PLAIN = {"function", "constructor", "method", "generator", "lambda", "thread", "backward"}
 
 
 @dataclass(frozen=True)

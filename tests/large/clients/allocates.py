@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 
 import torch
@@ -80,6 +81,22 @@ def train(mib: int) -> None:
     held[-1].sum().backward()
 
 
+def in_threads(*sizes: int) -> None:
+    """All at the same time; torch lets go of the GIL while it asks."""
+    together = threading.Barrier(len(sizes))
+
+    def work(mib: int) -> None:
+        together.wait()
+        note("thread", mib)
+        held.append(torch.empty(mib * MIB, **WHERE))
+
+    threads = [threading.Thread(target=work, args=(mib,)) for mib in sizes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def too_much(mib: int) -> None:
     try:
         note("too much", mib)
@@ -93,6 +110,7 @@ def main() -> None:
     held.append(in_a_function(40))
     cache = Cache(60)
     held.extend([cache, cache(80), *blocks(100, 120), lazily(140), copied(160), pinned(64)])
+    in_threads(220, 240, 260, 280)
     train(200)
     too_much(85_000)
     torch.cuda.synchronize()
