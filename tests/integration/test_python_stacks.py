@@ -8,7 +8,6 @@ are compared, some of their processes right after their allocation.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -166,9 +165,7 @@ def test_a_process_that_is_gone_has_the_same_stack(driver: Driver) -> None:
 def test_a_million_times_is_one_stack(
     driver: Driver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    library = tmp_path / "loop.so"
-    build = ("cc", "-shared", "-fPIC", "-O2", "-g", "-o", str(library), str(PROGRAMS / "loop.c"))
-    subprocess.run(build, check=True)
+    library = shapes.compiled(tmp_path)
     program = words(driver, "many.py", str(library), str(MANY), str(FROM_PYTHON))
     with recording(argv=program) as run:
         assert run.command is not None

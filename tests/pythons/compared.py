@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Some shapes for other tools to look at: a signal ends the wait in each allocation.
 
-usage: compared.py FILE-OF-TRUTHS FIRST-NUMBER
+usage: compared.py LIBRARY FILE-OF-TRUTHS FIRST-NUMBER
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ import signal
 import sys
 
 import told
-from told import P, done, size, take
+from told import P, done, size
 
+library = ctypes.CDLL(sys.argv[1])
+library.allocate_when_told.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+DRIVER = ctypes.cast(told.take, ctypes.c_void_p)
 COMPARE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class Outer:
     class Inner:
         def method(self):
-            sorted([1], key=lambda value: done(take(P, size())))
+            sorted([1], key=lambda value: done(library.allocate_when_told(DRIVER, P, size())))
 
     @classmethod
     def made(cls):
@@ -28,23 +31,23 @@ class Outer:
 
     @staticmethod
     def numbers():
-        yield from (done(take(P, size())) for _ in range(1))
+        yield from (done(library.allocate_when_told(DRIVER, P, size())) for _ in range(1))
 
 
 def recurse(depth):
     if depth:
         return recurse(depth - 1)
-    return done(take(P, size()))
+    return done(library.allocate_when_told(DRIVER, P, size()))
 
 
 def compare(one, two):
-    done(take(P, size()))
+    done(library.allocate_when_told(DRIVER, P, size()))
     return 0
 
 
 async def waits():
     await asyncio.sleep(0)
-    done(take(P, size()))
+    done(library.allocate_when_told(DRIVER, P, size()))
 
 
 def main():
@@ -58,5 +61,5 @@ def main():
 
 if __name__ == "__main__":
     signal.signal(signal.SIGUSR1, lambda number, frame: None)
-    told.begin(sys.argv[1], int(sys.argv[2]), "compared")
+    told.begin(sys.argv[2], int(sys.argv[3]), "compared")
     main()

@@ -251,6 +251,14 @@ def samples_of(events: Iterable[Event]) -> dict[int, Stack | None]:
     }
 
 
+def compiled(folder: Path) -> Path:
+    """The library that some programs call."""
+    library = folder / "allocate.so"
+    flags = ("-shared", "-fPIC", "-O2", "-g", "-Wall", "-Werror")
+    subprocess.run(["cc", *flags, "-o", library, PROGRAMS / "allocate.c"], check=True)
+    return library
+
+
 def stripped(library: Path, folder: Path) -> Path:
     """A folder with a copy of a shared library that has lost all names that can be lost."""
     folder.mkdir()
