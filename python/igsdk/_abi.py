@@ -148,6 +148,20 @@ _TOTALS = [
     (f"{what}_{unit}", "<u8") for what in ("alloc", "free", "fail") for unit in ("bytes", "calls")
 ]
 
+_EVENT = [
+    ("time", "<u8"),
+    ("address", "<u8"),
+    ("bytes", "<u8"),
+    ("in_use", "<u8"),
+    ("account", "<u4"),
+    ("generation", "<u4"),
+    ("tid", "<u4"),
+    ("latency_ns", "<u4"),
+    ("process", "<u4"),
+    ("result", "<u2"),
+    ("record", "u1"),
+    ("call", "u1"),
+]
 _RECORD = [("size", "<u4"), ("record", "<u4")]
 _STRING = [("object", "<u8"), ("length", "<u8"), ("kind", "<u4"), ("taken", "<u4")]
 _PYTHON = [("runtime", "<u8"), ("flavour", "<u4")] + [
@@ -246,20 +260,7 @@ LAYOUTS: dict[str, list[Any]] = {
         ("pad", "V2"),
         ("comm", "S16"),
     ],
-    "event": [
-        ("time", "<u8"),
-        ("address", "<u8"),
-        ("bytes", "<u8"),
-        ("in_use", "<u8"),
-        ("account", "<u4"),
-        ("generation", "<u4"),
-        ("tid", "<u4"),
-        ("latency_ns", "<u4"),
-        ("process", "<u4"),
-        ("result", "<u2"),
-        ("record", "u1"),
-        ("call", "u1"),
-    ],
+    "event": _EVENT,
     # variable part behind it: n_python rows of "python_frame", then the stack
     "capture": [
         *_RECORD,
@@ -330,7 +331,11 @@ LAYOUTS: dict[str, list[Any]] = {
         ("device", "<u4"),
         ("pid", "<u4"),
     ],
-    # the reader's own, native/replay.h
+    # the reader's own, native/reader.h and replay.h
+    "kept_event": [
+        *_EVENT,
+        *(("owner", kind) if name == "process" else (name, kind) for name, kind in _KEY),
+    ],
     "held": [("account", "<u4"), ("generation", "<u4"), ("bytes", "<u8"), ("calls", "<u8")],
     "group_peak": [
         ("process", "<u8"),

@@ -154,6 +154,40 @@ class MapWatch:
     def lost(self) -> int: ...
     def close(self) -> None: ...
 
+# unwinding.cpp
+
+class Spaces:
+    """The code that processes have mapped, its files open; unwinds stacks through it.
+
+    With a watch, processes that map one of its libraries are known from that moment on,
+    and stay known for a minute after their end.
+    """
+
+    def __init__(self, watch: MapWatch | None = None) -> None: ...
+    def admit(self, pid: int) -> None: ...
+    def generation(self, pid: int) -> int: ...  # of its code; goes up when that changes
+    def reread(self, pid: int) -> bool: ...  # whether /proc told of something new
+    def regions(self, pid: int) -> list[tuple[int, int, int, str, int]]:
+        """(start, end, offset in the file, name, number of the file or 0), by address."""
+
+    @property
+    def files(self) -> int: ...  # open
+    def unwind(
+        self,
+        pid: int,
+        registers: bytes,
+        stack: bytes,
+        returns: Sequence[tuple[int, int]] = (),
+        all: bool = False,
+    ) -> tuple[list[tuple[int, str, int, int, bool]], str]:
+        """(pc, path, offset in the file, slot, guessed) of each frame, innermost first,
+        and why it ends there ("" = at the outermost function). ``registers``: as in
+        struct igsdk_capture; ``stack``: the bytes from the stack pointer up; ``returns``:
+        (where, address) of return probes; ``all``: nothing lies above those bytes."""
+
+    def unwind_cost(self, pid: int, registers: bytes, stack: bytes, times: int) -> float:
+        """Nanoseconds that it takes, on the average of so many times."""
+
 # selftest.cpp
 
 def return_probe_passes(refused: int) -> bool | None:
@@ -299,6 +333,8 @@ class Tracer:
     @property
     def detaching(self) -> bool: ...
     @property
+    def account_slots(self) -> int: ...  # size of the table
+    @property
     def swept(self) -> int: ...  # stale live entries removed so far
     def attach(self, path: str, sites: Sequence[tuple[int, int]]) -> int: ...
     def detach_all(self) -> None: ...  # goes on in the background
@@ -307,10 +343,14 @@ class Tracer:
     def set_pid(self, pid: int, flags: int, /) -> None: ...
     def keep_mount_namespace(self, inode: int, /) -> None: ...
     def recycle(self, slots: Sequence[int], /) -> None: ...
+    # u64 slot << 32 | generation of accounts; one byte each: whether it was given back
+    def recycle_accounts(self, accounts: bytes, /) -> bytes: ...
+    # whether it held something at the peak or at a failure
+    def remembers(self, accounts: bytes, /) -> bytes: ...
     def sweep(self) -> None: ...
     def fileno(self) -> int: ...  # readable when there are events
     def flush(self) -> None: ...
-    def take_events(self) -> bytes: ...
+    def take_events(self) -> bytes: ...  # dtype kept_event
     # From here to stack_counts: see StackTable, which has the same.
     def admit(self, pid: int, /) -> None: ...
     def set_python(self, pid: int, layout: bytes, /) -> None: ...

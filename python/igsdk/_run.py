@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .runtime.libraries import Library
     from .runtime.session import Reading
 
-_MAX_PLACES = 65536
+_MAX_OWNERS = 4096
 # With these the replay lacks an event, or what was freed stays in use.
 _PEAK_SPOILERS = ("events", "live_full", "contexts_full", "usage_full", "threads", "abandoned")
 _RECORDS: dict[int, Any] = {
@@ -112,8 +112,7 @@ class Run:
     def __init__(self, selection: Selection, options: Options) -> None:
         self._selection = selection
         self._session = Session(selection, options)
-        self._places: dict[tuple[int, int], _Place | None] = {}  # by account slot, generation
-        self._last: Reading | None = None  # where places were looked for
+        self._owners: dict[int, _Owner] = {}  # by process instance
         self._rows: Iterator[Any] = iter(())  # events that were taken and not given yet
 
     def __enter__(self) -> Run:
@@ -286,68 +285,50 @@ class Run:
         return [self._session.table.info(row, self._session.late_ns, _nvml_bytes) for row in rows]
 
     def _event(self, row: Any) -> Event | None:
-        """None for records that only the replay needs, and accounts that are gone."""
+        """None for records that only the replay needs."""
         kind = _RECORDS.get(int(row["record"]))
-        place = self._place(int(row["account"]), int(row["generation"])) if kind else None
-        if kind is None or place is None:
+        if kind is None:
             return None
+        owner = self._owner(int(row["owner"]))
         return Event(
             type=kind,
             time_ns=int(row["time"]),
-            process=place.process,
+            process=owner.process,
             tid=int(row["tid"]),
             api=_abi.call_name(int(row["call"])),
-            kind=_abi.KINDS[place.kind],
-            device=place.device,
+            kind=_abi.KINDS[int(row["kind"])],
+            device=int(row["device"]),
             address=int(row["address"]),
             bytes=int(row["bytes"]),
             result=int(row["result"]),
             result_name=result_name(int(row["result"])),
             latency_ns=int(row["latency_ns"]),
             in_use=int(row["in_use"]),
-            stack=self._session.stacks.stacks.get(place.stack),
-            boot=place.boot,
+            stack=self._session.stacks.stacks.get(int(row["stack"])),
+            boot=owner.boot,
         )
 
-    def _place(self, slot: int, generation: int) -> _Place | None:
-        """What an account stands for; rows are read again only when a new one shows up."""
-        key = slot, generation
-        if key not in self._places:
-            if len(self._places) >= _MAX_PLACES:
-                self._places.clear()
-            self._places[key] = self._find_place(slot, generation)
-        return self._places[key]
+    def _owner(self, instance: int) -> _Owner:
+        """Of a process: rows are read again only when a new one shows up."""
+        if instance not in self._owners:
+            if len(self._owners) >= _MAX_OWNERS:
+                self._owners.clear()
+            self._owners[instance] = self._find_owner(instance)
+        return self._owners[instance]
 
-    def _find_place(self, slot: int, generation: int) -> _Place | None:
-        """In what was read last, since new accounts come many at a time, else read anew."""
-        place = self._place_in(self._last, slot, generation) if self._last else None
-        if place is None:
-            self._last = self._session.reading()
-            place = self._place_in(self._last, slot, generation)
-        return place
-
-    def _place_in(self, reading: Reading, slot: int, generation: int) -> _Place | None:
-        snapshot = reading.snapshot
-        is_it = (snapshot.account_slots == slot) & (snapshot.accounts["generation"] == generation)
-        for number in is_it.nonzero()[0].tolist():
-            account = snapshot.accounts[number]
-            owner = snapshot.processes[snapshot.processes["instance"] == account["process"]]
-            infos = self._infos(owner)
-            process = infos[0] if infos else ProcessInfo(instance=int(account["process"]), pid=0)
-            kind, device = int(account["kind"]), int(account["device"])
-            stack = int(snapshot.account_stacks[number])
-            return _Place(process, kind, device, stack, reading.boot)
-        return None
+    def _find_owner(self, instance: int) -> _Owner:
+        reading = self._session.reading()
+        rows = reading.snapshot.processes
+        infos = self._infos(rows[rows["instance"] == instance])
+        process = infos[0] if infos else ProcessInfo(instance=instance, pid=0)
+        return _Owner(process, reading.boot)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Of an account: what its events need."""
+class _Owner:
+    """What the events of one process have in common."""
 
     process: ProcessInfo
-    kind: int
-    device: int
-    stack: int
     boot: int
 
 

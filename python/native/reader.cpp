@@ -6,7 +6,7 @@
 namespace igsdk {
 
 Reader::Reader(const Program &program, Limits limits)
-    : limits_(limits), replay_(program), ready_(make_eventfd()) {
+    : program_(program), limits_(limits), replay_(program), ready_(make_eventfd()) {
     ring_ = ring_buffer__new(program.map_fd("events"), on_event, this, nullptr);
     if (!ring_)
         throw ProgramError("opening the ring of events", errno);
@@ -48,7 +48,10 @@ int Reader::on_event(void *context, void *data, size_t size) {
 void Reader::keep(const igsdk_event &event) {
     bool wanted = limits_.keep == IGSDK_EVENTS_ALL ||
                   (limits_.keep == IGSDK_EVENTS_FAILURES && event.record == IGSDK_RECORD_FAILURE);
-    if (!wanted)
+    if (!wanted || event.account >= program_.accounts.size())
+        return;
+    const igsdk_account &row = program_.accounts[event.account];
+    if (row.generation != event.generation)
         return;
     if (events_.size() >= limits_.events) {
         lost_events_++;
@@ -56,13 +59,13 @@ void Reader::keep(const igsdk_event &event) {
     }
     if (events_.empty()) // who takes them takes all
         signal_eventfd(ready_);
-    events_.push_back(event);
+    events_.push_back({event, row.key});
 }
 
 std::string Reader::take_events() {
     std::lock_guard<std::mutex> lock(mutex_);
     std::string taken(reinterpret_cast<const char *>(events_.data()),
-                      events_.size() * sizeof(igsdk_event));
+                      events_.size() * sizeof(KeptEvent));
     events_.clear();
     clear_eventfd(ready_);
     return taken;
@@ -71,6 +74,11 @@ std::string Reader::take_events() {
 Reader::Peak Reader::peak() {
     std::lock_guard<std::mutex> lock(mutex_);
     return {replay_.peak, replay_.peak_time, replay_.at_peak(), replay_.group_peaks()};
+}
+
+std::vector<bool> Reader::remembers(const std::vector<uint64_t> &accounts) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return replay_.remembers(accounts);
 }
 
 std::vector<Held> Reader::state_at(uint64_t time, uint32_t tid, bool &known) {

@@ -8,6 +8,13 @@
 
 namespace igsdk {
 
+// An event with its account's key, which may be another's before somebody asks for the
+// event. Same layout as _abi.LAYOUTS["kept_event"].
+struct KeptEvent {
+    igsdk_event event;
+    igsdk_account_key key;
+};
+
 class Reader {
   public:
     struct Limits {
@@ -23,6 +30,7 @@ class Reader {
     // Readable while there is something to take.
     int fileno() const { return ready_.get(); }
     const Fd &ready() const { return ready_; }
+    // KeptEvents. Those of accounts that nobody knows are left out.
     std::string take_events();
     // Drains all that the kernel has handed up by now.
     void flush();
@@ -35,6 +43,7 @@ class Reader {
     };
     Peak peak();
     std::vector<Held> state_at(uint64_t time, uint32_t tid, bool &known);
+    std::vector<bool> remembers(const std::vector<uint64_t> &accounts);
     uint64_t lost_events() const { return lost_events_; }
 
   private:
@@ -42,12 +51,13 @@ class Reader {
     void run();
     void keep(const igsdk_event &event);
 
+    const Program &program_;
     Limits limits_;
     Replay replay_;
     ring_buffer *ring_ = nullptr;
     Fd ready_;
     std::mutex mutex_; // everything below, and the ring
-    std::vector<igsdk_event> events_;
+    std::vector<KeptEvent> events_;
     std::atomic<uint64_t> lost_events_{0};
     std::atomic<bool> stopping_{false};
     std::thread thread_;

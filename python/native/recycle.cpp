@@ -67,6 +67,15 @@ bool account_is_over(const Program &program, const Live &entry) {
     return account.generation != entry.generation || program.usages[account.usage].ended;
 }
 
+bool is_settled(const Program &program, const igsdk_account &row) {
+    if (!in_use(row) || row.overflow || !(row.key.stack & IGSDK_KEY_FRESH))
+        return false;
+    const igsdk_totals &totals = row.totals;
+    bool told = totals.alloc_calls + totals.fail_calls > 0;
+    bool freed = totals.alloc_calls == totals.free_calls && totals.alloc_bytes == totals.free_bytes;
+    return told && (freed || program.usages[row.usage].ended);
+}
+
 // The workload may have put a fresh entry in the place of an old one since that was
 // read: look again, and where even that was too early, put back what was taken out.
 template <typename Value, typename IsOver>
@@ -141,6 +150,22 @@ void recycle_processes(const Program &program, const std::vector<uint32_t> &slot
         program.processes[slot].ended = 0;
         give_back(program.map_fd("free_processes"), slot);
     }
+}
+
+std::vector<bool> recycle_accounts(const Program &program, const std::vector<AccountSlot> &slots) {
+    std::vector<bool> gone(slots.size());
+    for (size_t i = 0; i < slots.size(); i++) {
+        if (!slots[i].slot || slots[i].slot >= program.accounts.size())
+            continue;
+        igsdk_account &row = program.accounts[slots[i].slot];
+        if (row.generation != slots[i].generation || !is_settled(program, row))
+            continue;
+        bpf_map_delete_elem(program.map_fd("account_slots"), &row.key);
+        row.generation++;
+        give_back(program.map_fd("free_accounts"), slots[i].slot);
+        gone[i] = true;
+    }
+    return gone;
 }
 
 uint64_t sweep_live(const Program &program, const std::atomic<bool> &stopping) {

@@ -2,6 +2,7 @@
 #include "replay.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace igsdk {
 namespace {
@@ -43,13 +44,16 @@ Replay::Account *Replay::find(uint32_t slot, uint32_t generation) {
     if (row.generation != generation)
         return nullptr; // an account that is gone already
     retire(slot);
+    uint32_t before = account.process;
     account = Account{};
     account.peak_number = peak_number_;
     account.generation = generation;
     account.group = group_of(row);
     account.context = row.key.context;
     account.host = row.key.host;
-    by_process_[row.process].push_back(slot);
+    account.process = row.process;
+    if (before != row.process || !by_process_.count(row.process))
+        by_process_[row.process].push_back(slot);
     return &account;
 }
 
@@ -82,7 +86,8 @@ void Replay::end(const igsdk_event &event, bool whole_process) {
     for (uint32_t slot : found->second) {
         Account &account = accounts_[slot];
         bool ends = whole_process || account.context == event.address;
-        if (ends && account.bytes + account.calls)
+        bool its = account.process == event.process; // the slot may be another's by now
+        if (its && ends && account.bytes + account.calls)
             move(account, -static_cast<int64_t>(account.bytes),
                  -static_cast<int64_t>(account.calls), event.time);
     }
@@ -128,6 +133,21 @@ std::vector<Held> Replay::at_peak() const {
     if (retired_at_ == peak_number_)
         held.insert(held.end(), retired_.begin(), retired_.end());
     return held;
+}
+
+std::vector<bool> Replay::remembers(const std::vector<uint64_t> &accounts) const {
+    std::unordered_set<uint64_t> held;
+    auto add = [&](const std::vector<Held> &some) {
+        for (const Held &each : some)
+            held.insert(static_cast<uint64_t>(each.account) << 32 | each.generation);
+    };
+    add(at_peak());
+    for (const Snapshot &snapshot : snapshots_)
+        add(snapshot.held);
+    std::vector<bool> remembered;
+    for (uint64_t account : accounts)
+        remembered.push_back(held.count(account) != 0);
+    return remembered;
 }
 
 const Snapshot *Replay::snapshot(uint64_t time, uint32_t tid) const {

@@ -42,6 +42,9 @@ class Replay {
     std::vector<Held> at_peak() const;
     std::vector<GroupPeak> group_peaks() const { return groups_; }
     const Snapshot *snapshot(uint64_t time, uint32_t tid) const;
+    // Of accounts (slot << 32 | generation): which held something at the peak or at a
+    // failure. Who holds nothing any more and nothing then never will.
+    std::vector<bool> remembers(const std::vector<uint64_t> &accounts) const;
     uint64_t peak = 0;
     uint64_t peak_time = 0;
 
@@ -50,6 +53,7 @@ class Replay {
         uint32_t generation = 0;
         uint32_t group = 0;
         uint32_t context = 0;
+        uint32_t process = IGSDK_NO_INDEX; // slot
         uint8_t host = 0;
         uint64_t bytes = 0;
         uint64_t calls = 0;

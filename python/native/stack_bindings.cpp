@@ -11,14 +11,6 @@ namespace py = pybind11;
 namespace igsdk {
 namespace {
 
-std::vector<uint64_t> words_of(const std::string &bytes) {
-    if (bytes.size() % sizeof(uint64_t))
-        throw std::invalid_argument("these are no u64 values");
-    std::vector<uint64_t> words(bytes.size() / sizeof(uint64_t));
-    std::memcpy(words.data(), bytes.data(), bytes.size());
-    return words;
-}
-
 std::pair<std::vector<uint64_t>, std::vector<uint64_t>> pairs_of(const std::string &processes,
                                                                  const std::string &keys) {
     auto pairs = std::make_pair(words_of(processes), words_of(keys));
@@ -98,6 +90,14 @@ class HandTable {
 };
 
 } // namespace
+
+std::vector<uint64_t> words_of(const std::string &bytes) {
+    if (bytes.size() % sizeof(uint64_t))
+        throw std::invalid_argument("these are no u64 values");
+    std::vector<uint64_t> words(bytes.size() / sizeof(uint64_t));
+    std::memcpy(words.data(), bytes.data(), bytes.size());
+    return words;
+}
 
 igsdk_python read_layout(const std::string &bytes) {
     igsdk_python layout;

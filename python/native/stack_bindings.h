@@ -19,6 +19,7 @@ struct OpenFile {
 };
 
 // Raise ValueError or KeyError.
+std::vector<uint64_t> words_of(const std::string &bytes);
 igsdk_python read_layout(const std::string &bytes);
 std::string numbers_of(StackTable &table, const std::string &processes, const std::string &keys);
 void forget_keys(StackTable &table, const std::string &processes, const std::string &keys);

@@ -27,6 +27,11 @@ template <typename Item> py::bytes pack(const std::vector<Item> &items) {
     return py::bytes(reinterpret_cast<const char *>(items.data()), items.size() * sizeof(Item));
 }
 
+// One byte each, 0 or 1.
+std::string flags_of(const std::vector<bool> &flags) {
+    return std::string(flags.begin(), flags.end());
+}
+
 int64_t take(Settings &settings, const char *name, int64_t otherwise) {
     auto found = settings.find(name);
     return found == settings.end() ? otherwise : found->second;
@@ -122,6 +127,16 @@ class Tracer {
             if (slot < program_->processes.size() && program_->processes[slot].ended)
                 captures.table().forget_process(program_->processes[slot].instance);
         recycle_processes(*program_, slots);
+    }
+
+    std::string recycle_accounts(const std::string &accounts) const {
+        std::vector<AccountSlot> slots;
+        for (uint64_t account : words_of(accounts))
+            slots.push_back({static_cast<uint32_t>(account >> 32), static_cast<uint32_t>(account)});
+        return flags_of(igsdk::recycle_accounts(open_program(), slots));
+    }
+    std::string remembers(const std::string &accounts) const {
+        return flags_of(open_reader().remembers(words_of(accounts)));
     }
 
     // First the events, so that their stacks are in by then.
@@ -256,6 +271,7 @@ py::dict layouts() {
     sizes["template"] = sizeof(igsdk_template);
     sizes["device"] = sizeof(igsdk_device);
     sizes["mapping"] = sizeof(igsdk_mapping);
+    sizes["kept_event"] = sizeof(KeptEvent);
     sizes["held"] = sizeof(Held);
     sizes["group_peak"] = sizeof(GroupPeak);
     sizes["calls"] = static_cast<size_t>(IGSDK_CALL_COUNT);
@@ -295,8 +311,13 @@ void register_tracer(py::module_ &m) {
         .def_property_readonly("mode", &Tracer::mode)
         .def_property_readonly("detaching", &Tracer::detaching)
         .def_property_readonly("swept", &Tracer::swept)
+        .def_property_readonly("account_slots",
+                               [](const Tracer &t) { return t.open_program().accounts.size(); })
         .def_property_readonly("boot",
                                [](const Tracer &t) { return t.open_program().global("boot"); })
+        .def_property_readonly(
+            "fresh_stacks",
+            [](const Tracer &t) { return t.open_program().global("next_stack") - 1; })
         .def_property_readonly("epoch",
                                [](const Tracer &t) { return t.open_program().global("epoch"); })
         .def("attach", &Tracer::attach, py::arg("path"), py::arg("sites"), Unlocked())
@@ -305,6 +326,16 @@ void register_tracer(py::module_ &m) {
         .def("set_pid", &Tracer::set_pid)
         .def("keep_mount_namespace", &Tracer::keep_mount_namespace)
         .def("recycle", &Tracer::recycle, Unlocked())
+        .def("recycle_accounts",
+             [](const Tracer &t, const py::bytes &accounts) {
+                 std::string given = accounts;
+                 return giving([&](const Tracer &o) { return o.recycle_accounts(given); })(t);
+             })
+        .def("remembers",
+             [](const Tracer &t, const py::bytes &accounts) {
+                 std::string given = accounts;
+                 return giving([&](const Tracer &o) { return o.remembers(given); })(t);
+             })
         .def("sweep", &Tracer::sweep, Unlocked())
         .def("fileno", [](const Tracer &t) { return t.open_reader().fileno(); })
         .def("flush", &Tracer::flush, Unlocked())

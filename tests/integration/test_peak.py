@@ -118,6 +118,25 @@ def test_a_random_program(seed: int, run: Run, driver: Driver, tmp_path: Path) -
         assert by_pattern(run.at(event), "peak") == expected
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_accounts_of_single_calls_that_were_moved_out(
+    seed: int, driver: Driver, tmp_path: Path
+) -> None:
+    """Without templates each call has its own; peak and failures find what it held."""
+    model = Model(random.Random(seed))
+    script = model.play(200).replace("\n", "\nsleep 12\n")
+    with recording(driver, settings={"use_templates": 0}) as run:
+        played = play(run, driver, script, tmp_path)
+        assert len(run._session._attic.settled) > 0
+        profile = run.profile()
+        failures = [event for event in run.events(0.3) if event.type == "failure"]
+        at_failures = [by_pattern(run.at(event), "peak") for event in failures]
+    assert profile.total("peak_space") == model.peak == played.infos[0].peak
+    assert by_pattern(profile, "peak") == model.at_peak
+    assert by_pattern(profile, "inuse") == model.blocks(), "held at its exit"
+    assert at_failures == model.at_failures
+
+
 def test_the_peak_of_several_processes_is_theirs_together(
     run: Run, driver: Driver, tmp_path: Path
 ) -> None:

@@ -41,7 +41,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 # File systems whose opens can't be held and that may well have libraries.
 _REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse", "virtiofs", "ceph", "lustre"})
 _KEPT_FAILURES = 100
-_MAX_WAITING = 1 << 20  # events that nobody has asked for yet, 56 bytes each
+_MAX_WAITING = 1 << 20  # events that nobody has asked for yet, 80 bytes each
 _TICK = 0.2  # seconds between looks at what no descriptor tells
 _MAX_NOTES = 20
 
@@ -335,7 +335,11 @@ class Session:
                 self._attic.visit()
 
     def _take(self) -> None:
-        """Names stacks first: an event must find its stack, whoever takes it."""
+        """Names stacks first: an event must find its stack, whoever takes it.
+
+        The stacks of the events that were taken are in the table or in its ring by now, and
+        to take stacks empties the ring.
+        """
         with self._condition:
             events = self.tracer.take_events()
             for pid, instance in self.stacks.take():
@@ -348,24 +352,29 @@ class Session:
         """For whoever asks for events, as far as there is room, and for the profile."""
         import numpy as np
 
-        rows = np.frombuffer(events, _abi.dtype("event"))
+        rows = np.frombuffer(events, _abi.dtype("kept_event")).copy()
+        # while the keys mean something: their accounts may be gone when somebody asks
+        rows["stack"] = self.stacks.ids_of(rows["owner"], rows["stack"])
         self._failures.extend(rows[rows["record"] == _abi.RECORD_FAILURE][-_KEPT_FAILURES:])
         if self.options.wanted == "none":
             return
-        if len(self._events) + len(events) > _MAX_WAITING * rows.itemsize:
+        if len(self._events) + rows.nbytes > _MAX_WAITING * rows.itemsize:
             self._unread += len(rows)
             return
-        self._events += events
+        self._events += rows.tobytes()
 
     def take_events(self, timeout: float | None) -> Any:
-        """Waits for events; an array of dtype ``event``, empty at the end or after `timeout`."""
+        """Waits for events; an array, empty at the end or after `timeout`.
+
+        Its dtype is ``kept_event``, with the id of the stack for its key.
+        """
         import numpy as np
 
         with self._condition:
             self._condition.wait_for(lambda: self._events or self._over, timeout)
             taken = bytes(self._events)
             self._events.clear()
-        return np.frombuffer(taken, _abi.dtype("event"))
+        return np.frombuffer(taken, _abi.dtype("kept_event"))
 
     def settle(self) -> None:
         """Takes in all that the kernel has handed up by now."""
@@ -489,7 +498,7 @@ class Session:
         from .snapshot import Rows, Snapshot
 
         with self._condition:
-            rows = Rows.take(self.tracer)
+            rows = Rows.take(self.tracer, self._attic.settled.by_usage)
             self.settle()  # rows may be of stacks that came a moment ago
             snapshot = Snapshot.of(rows).with_stacks(self.stacks.ids_of)
             snapshot = snapshot.joined(self._attic.moved)

@@ -25,8 +25,9 @@ Array = npt.NDArray[Any]
 Columns = dict[str, Array]
 
 _TRIES = 4
-_TOTALS = tuple(name for name, _ in _abi.LAYOUTS["usage"] if name.endswith(("_bytes", "_calls")))
+TOTALS = tuple(name for name, _ in _abi.LAYOUTS["usage"] if name.endswith(("_bytes", "_calls")))
 _PLACE = ("kind", "host", "device")
+SLOT = np.dtype([("key", "<u8"), ("row", "<i8")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +39,21 @@ class Rows:
     processes: Array
 
     @classmethod
-    def take(cls, tracer: Tracer) -> Rows:
-        """Reads all rows, again where they do not add up yet."""
-        rows = cls._read(tracer)
+    def take(cls, tracer: Tracer, moved: Array | None = None) -> Rows:
+        """Reads all rows, again where they do not add up yet.
+
+        ``moved``: by usage row, the totals of its accounts that are no longer there.
+        """
+        rows = cls.read(tracer)
         for _ in range(_TRIES):
-            if rows.adds_up():
+            if rows.adds_up(moved):
                 break
-            rows = cls._read(tracer)
+            rows = cls.read(tracer)
         return rows
 
     @classmethod
-    def _read(cls, tracer: Tracer) -> Rows:
+    def read(cls, tracer: Tracer) -> Rows:
+        """As they are at this moment, whether they add up or not."""
         accounts, usages, processes = tracer.accounts(), tracer.usages(), tracer.processes()
         return cls(
             np.frombuffer(accounts, _abi.dtype("account")),
@@ -56,14 +61,16 @@ class Rows:
             np.frombuffer(processes, _abi.dtype("process")),
         )
 
-    def adds_up(self) -> bool:
+    def adds_up(self, moved: Array | None = None) -> bool:
         """Whether accounts sum to their usage rows, byte for byte and call for call."""
         used = self.accounts[self.accounts["generation"] % 2 == 1]
         busy = self.usages["generation"] % 2 == 1
-        for name in _TOTALS:
+        for name in TOTALS:
             sums = np.zeros(len(self.usages), dtype=np.uint64)
             known = used["usage"] < len(sums)
             np.add.at(sums, used["usage"][known], used[name][known])
+            if moved is not None:
+                sums[: len(moved)] += moved[name][: len(sums)]
             if not np.array_equal(sums[busy], self.usages[name][busy]):
                 return False
         return True
@@ -73,13 +80,14 @@ class Rows:
 class Snapshot:
     """The rows that have something to tell, with what their end says of them.
 
-    ``account_slots`` are the slots of ``accounts``; ``*_ended`` how each row ended: its
-    context first, else its process, else it lives. ``account_stacks`` are the ids of the
-    stacks, 0 until :meth:`with_stacks` has worked them out.
+    ``slots`` (dtype ``SLOT``) says by which slots and generations rows of ``accounts`` are
+    or were known; ``*_ended`` how each row ended: its context first, else its process, else
+    it lives. ``account_stacks`` are the ids of the stacks, 0 until :meth:`with_stacks` has
+    worked them out.
     """
 
     accounts: Array
-    account_slots: Array
+    slots: Array
     account_ended: Array
     account_stacks: Array
     usages: Array
@@ -99,7 +107,7 @@ class Snapshot:
         picked, picked_usages = rows.accounts[accounts], rows.usages[usages]
         return cls(
             picked,
-            accounts,
+            _slots(slot_keys(accounts, picked["generation"])),
             _ended(rows, picked["usage"], picked["slot"]),
             np.zeros(len(picked), dtype=np.uint64),
             picked_usages,
@@ -116,7 +124,7 @@ class Snapshot:
         """Only what the usage rows tell."""
         return Snapshot(
             self.accounts[:0],
-            self.account_slots[:0],
+            self.slots[:0],
             self.account_ended[:0],
             self.account_stacks[:0],
             self.usages,
@@ -125,11 +133,14 @@ class Snapshot:
         )
 
     def joined(self, others: Sequence[Snapshot]) -> Snapshot:
-        """This one and others, of different processes."""
+        """This one and others, of different accounts and processes."""
         parts = [self, *others]
-        return Snapshot(
-            *(np.concatenate([getattr(part, name) for part in parts]) for name in self.__slots__)
-        )
+        whole = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in self.__slots__
+        }
+        firsts = np.cumsum([0, *(len(part.accounts) for part in parts[:-1])])
+        whole["slots"]["row"] += np.repeat(firsts, [len(part.slots) for part in parts])
+        return Snapshot(**whole)
 
 
 def _used(rows: Array) -> Array:
@@ -175,7 +186,7 @@ def heap_batch(
     """
     rows = snapshot.accounts
     columns = _where(len(rows), boot, epoch)
-    for name in ("process", "context", *_PLACE, *_TOTALS, "overflow", "untracked_bytes"):
+    for name in ("process", "context", *_PLACE, *TOTALS, "overflow", "untracked_bytes"):
         columns[name] = rows[name]
     columns["ended"] = snapshot.account_ended
     columns["stack"] = snapshot.account_stacks
@@ -186,23 +197,30 @@ def heap_batch(
 
 def _peaks(snapshot: Snapshot, held: Array) -> tuple[Array, Array]:
     """Bytes and blocks at the peak, by slot and generation: slots change their owners."""
-    keys = _slot_key(snapshot.account_slots, snapshot.accounts["generation"])
-    order = np.argsort(keys)
-    known = _slot_key(held["account"], held["generation"])
-    at = np.searchsorted(keys[order], known)
-    found = at < len(keys)
-    found[found] = keys[order][at[found]] == known[found]
+    slots = snapshot.slots[np.argsort(snapshot.slots["key"])]
+    known = slot_keys(held["account"], held["generation"])
+    at = np.searchsorted(slots["key"], known)
+    found = at < len(slots)
+    found[found] = slots["key"][at[found]] == known[found]
     sums = []
     for name in ("bytes", "calls"):
-        column = np.zeros(len(keys), dtype=np.uint64)
-        column[order[at[found]]] = held[name][found]
+        column = np.zeros(len(snapshot.accounts), dtype=np.uint64)
+        np.add.at(column, slots["row"][at[found]], held[name][found])
         sums.append(column)
     return sums[0], sums[1]
 
 
-def _slot_key(slots: Array, generations: Array) -> Array:
-    key: Array = slots.astype(np.uint64) << np.uint64(32) | generations.astype(np.uint64)
-    return key
+def slot_keys(slots: Array, generations: Array) -> Array:
+    """What the tracer calls an account: its slot above its generation, u64."""
+    keys: Array = slots.astype(np.uint64) << np.uint64(32) | generations.astype(np.uint64)
+    return keys
+
+
+def _slots(keys: Array) -> Array:
+    """Each key is the row of its position."""
+    slots = np.zeros(len(keys), dtype=SLOT)
+    slots["key"], slots["row"] = keys, np.arange(len(keys))
+    return slots
 
 
 def process_batch(snapshot: Snapshot, boot: int, epoch: int, groups: Array) -> Columns:
@@ -212,7 +230,7 @@ def process_batch(snapshot: Snapshot, boot: int, epoch: int, groups: Array) -> C
     """
     rows, ended = snapshot.usages, snapshot.usage_ended
     columns = _where(len(rows), boot, epoch)
-    for name in ("process", *_PLACE, *_TOTALS):
+    for name in ("process", *_PLACE, *TOTALS):
         columns[name] = rows[name]
     _implicit(columns, ended)
     live = columns["alloc_bytes"] - columns["free_bytes"]
