@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[2]
 
 # What a machine without the packages looks like: their files are empty.
 HIDE = """
-for file in /usr/lib/*/libbpf.so* /usr/lib/*/libelf*.so* /usr/bin/clang* /usr/bin/llvm-*; do
+for file in /usr/lib/*/libbpf.so* /usr/lib/*/libelf*.so* /usr/lib/*/libdw*.so* \\
+    /usr/bin/clang* /usr/bin/llvm-*; do
     [ ! -e "$file" ] || mount --bind /dev/null "$(readlink -f "$file")" || exit 99
 done
 exec "$@"
@@ -23,7 +24,7 @@ exec "$@"
 
 LOOK = """
 import ctypes
-for name in ("libbpf.so.1", "libelf.so.1"):
+for name in ("libbpf.so.1", "libelf.so.1", "libdw.so.1"):
     try:
         ctypes.CDLL(name)
     except OSError:
@@ -31,7 +32,8 @@ for name in ("libbpf.so.1", "libelf.so.1"):
     raise SystemExit(f"{name} is not hidden")
 import igsdk._native, importlib.resources
 mapped = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
-print(*sorted(path for path in mapped if "libbpf" in path or "libelf" in path), sep="\\n")
+names = ("libbpf", "libelf", "libdw")
+print(*sorted(path for path in mapped if any(name in path for name in names)), sep="\\n")
 objects = importlib.resources.files("igsdk") / "_bpf"
 assert (objects / "local.amd64.bpf.o").read_bytes()[:4] == b"\\x7fELF"
 """
@@ -71,6 +73,7 @@ def test_holds_programs_libraries_and_licences(wheel: Path) -> None:
         "igsdk/py.typed",
         "igsdk.libs/libbpf",
         "igsdk.libs/libelf",
+        "igsdk.libs/libdw",
         "licenses/NOTICE",
         "licenses/LICENSES/GPL-2.0-only.txt",
     ):
@@ -81,7 +84,7 @@ def test_imports_without_clang_and_libbpf(wheel: Path, tmp_path: Path) -> None:
     python = install(wheel, tmp_path / "venv")
     command = ("unshare", "-m", "sh", "-c", HIDE, "sh", python, "-I", "-c", LOOK)
     mapped = run(*command).stdout.splitlines()
-    assert len(mapped) == 2
+    assert len(mapped) == 3
     assert all("/igsdk.libs/" in path for path in mapped), mapped
 
 
