@@ -5,7 +5,7 @@
 >>> with igsdk.connect("local:") as gpu:
 ...     with gpu.profile_cuda_memory(argv=["python", "train.py"]) as run:
 ...         run.command.wait()
->>> print(run.profile().asked().top(10, by="line"))
+>>> print(run.profile().shown().asked().top(10, by="line"))
 
 Everything is imported at first use, so that importing the package costs next
 to nothing.

@@ -158,7 +158,7 @@ class Profile:
 
         That is the innermost Python frame, whatever native code it went through; in a stack
         without one the innermost frame that is not the driver's. Self is then what a line
-        or function asked for.
+        or function asked for. The interpreter's own frames stay: see :meth:`shown`.
         """
         return self._with(asked(self._table), self.metadata)
 
