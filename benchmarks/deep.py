@@ -24,7 +24,7 @@ def chain(depth):
     """As many functions as frames: code objects that differ, as those of a service do."""
     names = {"call_0": measure}
     for level in range(1, depth):
-        source = f"def call_{level}(*args):\n    return call_{level - 1}(*args)"
+        source = f"def call_{level}(a, b, c):\n    return call_{level - 1}(a, b, c)"
         exec(compile(source, f"level_{level}.py", "exec"), names)
     return names[f"call_{depth - 1}"]
 

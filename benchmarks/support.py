@@ -56,14 +56,15 @@ def workplace() -> Iterator[Path]:
     folder = Path(mkdtemp(prefix="igsdk-bench-"))
     try:
         stub, client = folder / "stub.so", folder / "client"
-        _compile(stub, "stub.c", "-fPIC", "-shared", "-fvisibility=hidden")
-        _compile(client, "client.c", "-ldl")
+        compile_source(stub, "stub.c", "-fPIC", "-shared", "-fvisibility=hidden")
+        compile_source(client, "client.c", "-ldl")
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _compile(target: Path, source: str, *flags: str) -> None:
+def compile_source(target: Path, source: str, *flags: str) -> None:
+    """Compiles one of the sources beside this file."""
     subprocess.run([*_COMPILE, "-o", target, HERE / source, *flags], check=True)
 
 

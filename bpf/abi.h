@@ -187,6 +187,7 @@ enum igsdk_capture_record {
 	IGSDK_CAPTURE_STACK = 1,
 	IGSDK_CAPTURE_CODE,
 	IGSDK_CAPTURE_CLASS,
+	IGSDK_CAPTURE_LONG_CODE,
 };
 
 enum igsdk_capture_flags {
@@ -256,6 +257,10 @@ struct igsdk_capture {
 #define IGSDK_NAME_BYTES 256
 #define IGSDK_FILE_BYTES 512
 #define IGSDK_TABLE_BYTES 2048
+/* In the large record, for what does not fit into the other one. */
+#define IGSDK_LONG_NAME_BYTES 8192
+#define IGSDK_LONG_FILE_BYTES 8192
+#define IGSDK_LONG_TABLE_BYTES 32768
 
 /* A string object as CPython keeps it: `length` code points of `kind` bytes each. */
 struct igsdk_python_string {
@@ -267,7 +272,7 @@ struct igsdk_python_string {
 };
 
 /* A code object, the first time that a frame of it is sent. */
-struct igsdk_code {
+struct igsdk_code_head {
 	u32 size;
 	u32 record;
 	u64 process;
@@ -281,9 +286,20 @@ struct igsdk_code {
 	s32 first_line;
 	u32 table_taken;
 	u32 space;
-	u8 name_bytes[IGSDK_NAME_BYTES];
-	u8 file_bytes[IGSDK_FILE_BYTES];
-	u8 table_bytes[IGSDK_TABLE_BYTES];
+};
+
+struct igsdk_code {
+	struct igsdk_code_head head;
+	u8 name[IGSDK_NAME_BYTES];
+	u8 file[IGSDK_FILE_BYTES];
+	u8 table[IGSDK_TABLE_BYTES];
+};
+
+struct igsdk_long_code {
+	struct igsdk_code_head head;
+	u8 name[IGSDK_LONG_NAME_BYTES];
+	u8 file[IGSDK_LONG_FILE_BYTES];
+	u8 table[IGSDK_LONG_TABLE_BYTES];
 };
 
 /* The class of a method's first argument, up to Python 3.10. */
@@ -355,7 +371,9 @@ struct igsdk_python {
 	u16 string_data;       /* compact, not ASCII */
 	u16 string_kind_shift; /* the kind is three bits wide */
 	u16 string_ascii_bit;
-	u16 code_tag; /* bits of a code pointer that are no address: 0 or 3 */
+	u16 code_tag;	  /* bits of a code pointer that are no address: 0 or 3 */
+	u16 code_version; /* no two code objects of a process have the same, from 3.12 on */
+	u16 reserved[3];
 };
 
 /* What the runtime knows of a process's address space; value of `spaces` by tgid. */

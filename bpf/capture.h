@@ -8,70 +8,137 @@
 #include "template.h"
 
 #define STRING_KIND 7
+#define NAMES_MISSING 1 /* in the flags of a run over frames */
 
-static __always_inline void take_string(struct igsdk_python_string *string, u8 *into, u32 room,
-					const struct igsdk_python *python, u64 object)
+/* To wake somebody costs more than all the rest of taking a stack. */
+static __always_inline u64 wake_reader(void)
 {
-	u32 state = 0;
-	u64 bytes, data;
-
-	__builtin_memset(string, 0, sizeof(*string));
-	string->object = object;
-	if (bpf_probe_read_user(&string->length, sizeof(string->length),
-				(void *)(object + python->string_length)) ||
-	    bpf_probe_read_user(&state, sizeof(state), (void *)(object + python->string_state)))
-		return;
-	string->kind = (state >> (python->string_kind_shift & 31)) & STRING_KIND;
-	data = object + (state >> (python->string_ascii_bit & 31) & 1 ? python->string_ascii_data
-								      : python->string_data);
-	bytes = string->length * string->kind;
-	if (bytes > room)
-		bytes = room;
-	if (!bpf_probe_read_user(into, bytes, (void *)data))
-		string->taken = bytes;
+	if (!reader_sleeps)
+		return BPF_RB_NO_WAKEUP;
+	reader_sleeps = false;
+	return BPF_RB_FORCE_WAKEUP;
 }
 
-static __always_inline void take_table(struct igsdk_code *record, const struct igsdk_python *python)
+/* Of a text, all but its characters; where those stand. */
+static __always_inline u64 describe_text(struct igsdk_python_string *text,
+					 const struct igsdk_python *python, u64 object)
 {
-	u64 bytes = user_word(record->table + python->bytes_size);
+	u32 state = 0;
 
-	record->table_length = bytes;
-	record->table_taken = 0;
-	if (bytes > IGSDK_TABLE_BYTES)
-		bytes = IGSDK_TABLE_BYTES;
-	if (!bpf_probe_read_user(record->table_bytes, bytes,
-				 (void *)(record->table + python->bytes_data)))
-		record->table_taken = bytes;
+	text->object = object;
+	text->length = 0;
+	text->kind = text->taken = 0;
+	if (bpf_probe_read_user(&text->length, sizeof(text->length),
+				(void *)(object + python->string_length)) ||
+	    bpf_probe_read_user(&state, sizeof(state), (void *)(object + python->string_state)))
+		return 0;
+	text->kind = (state >> (python->string_kind_shift & 31)) & STRING_KIND;
+	if (state >> (python->string_ascii_bit & 31) & 1)
+		return object + python->string_ascii_data;
+	return object + python->string_data;
+}
+
+/* How many bytes were copied of an object that has so many. */
+static __always_inline u32 take_bytes_of(u8 *into, u64 bytes, u32 room, u64 address)
+{
+	if (bytes > room)
+		bytes = room;
+	return bpf_probe_read_user(into, bytes, (void *)address) ? 0 : bytes;
+}
+
+/* Where a record has room for what, and how much. */
+struct room {
+	u8 *name;
+	u8 *file;
+	u8 *table;
+	u32 name_size;
+	u32 file_size;
+	u32 table_size;
+};
+
+static __always_inline void fill_code(struct igsdk_code_head *head, struct room room,
+				      struct walk *walk, const struct igsdk_python *python,
+				      const struct code_key *key)
+{
+	u64 name = describe_text(&head->name, python, code_word(walk, python->code_name));
+	u64 file = describe_text(&head->file, python, code_word(walk, python->code_file));
+
+	head->process = key->process;
+	head->code = key->code;
+	head->check = key->check;
+	head->pid = walk->head.pid;
+	head->space = walk->head.space;
+	head->first_line = code_int(walk, python->code_first_line);
+	head->table = code_word(walk, python->code_table);
+	head->table_length = user_word(head->table + python->bytes_size);
+	head->name.taken =
+		take_bytes_of(room.name, head->name.length * head->name.kind, room.name_size, name);
+	head->file.taken =
+		take_bytes_of(room.file, head->file.length * head->file.kind, room.file_size, file);
+	head->table_taken = take_bytes_of(room.table, head->table_length, room.table_size,
+					  head->table + python->bytes_data);
+}
+
+static __noinline bool send_short_code(struct walk *walk, const struct igsdk_python *python,
+				       const struct code_key *key)
+{
+	struct igsdk_code *record = bpf_ringbuf_reserve(&captures, sizeof(*record), 0);
+
+	if (!record)
+		return false;
+	record->head.size = sizeof(*record);
+	record->head.record = IGSDK_CAPTURE_CODE;
+	fill_code(&record->head,
+		  (struct room){record->name, record->file, record->table, IGSDK_NAME_BYTES,
+				IGSDK_FILE_BYTES, IGSDK_TABLE_BYTES},
+		  walk, python, key);
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	return true;
+}
+
+static __noinline bool send_long_code(struct walk *walk, const struct igsdk_python *python,
+				      const struct code_key *key)
+{
+	struct igsdk_long_code *record = bpf_ringbuf_reserve(&captures, sizeof(*record), 0);
+
+	if (!record)
+		return false;
+	record->head.size = sizeof(*record);
+	record->head.record = IGSDK_CAPTURE_LONG_CODE;
+	fill_code(&record->head,
+		  (struct room){record->name, record->file, record->table, IGSDK_LONG_NAME_BYTES,
+				IGSDK_LONG_FILE_BYTES, IGSDK_LONG_TABLE_BYTES},
+		  walk, python, key);
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	return true;
+}
+
+static __always_inline bool text_fits(const struct igsdk_python *python, u64 object, u32 room)
+{
+	struct igsdk_python_string text;
+
+	describe_text(&text, python, object);
+	return text.length * text.kind <= room;
 }
 
 static __always_inline bool send_code(struct walk *walk, const struct igsdk_python *python,
 				      const struct code_key *key)
 {
-	struct igsdk_code *record;
+	u64 table;
+	bool sent;
 
 	if (!read_code(walk, python, key->code))
 		return false;
-	record = bpf_ringbuf_reserve(&captures, sizeof(*record), 0);
-	if (!record) {
+	table = code_word(walk, python->code_table);
+	if (text_fits(python, code_word(walk, python->code_name), IGSDK_NAME_BYTES) &&
+	    text_fits(python, code_word(walk, python->code_file), IGSDK_FILE_BYTES) &&
+	    user_word(table + python->bytes_size) <= IGSDK_TABLE_BYTES)
+		sent = send_short_code(walk, python, key);
+	else
+		sent = send_long_code(walk, python, key);
+	if (!sent)
 		count_loss(IGSDK_LOSS_CAPTURES);
-		return false;
-	}
-	record->size = sizeof(*record);
-	record->record = IGSDK_CAPTURE_CODE;
-	record->process = key->process;
-	record->code = key->code;
-	record->check = key->check;
-	record->pid = walk->head.pid;
-	record->space = walk->head.space;
-	record->first_line = code_int(walk, python->code_first_line);
-	record->table = code_word(walk, python->code_table);
-	take_string(&record->name, record->name_bytes, IGSDK_NAME_BYTES, python,
-		    code_word(walk, python->code_name));
-	take_string(&record->file, record->file_bytes, IGSDK_FILE_BYTES, python,
-		    code_word(walk, python->code_file));
-	take_table(record, python);
-	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
-	return true;
+	return sent;
 }
 
 static __always_inline bool send_class(const struct walk *walk, const struct code_key *key)
@@ -117,8 +184,12 @@ static __always_inline void send_class_of(struct frames *run, u64 type)
 {
 	struct code_key key = {run->process, type, user_word(type + run->python->type_name)};
 
-	if (!was_sent(&key) && send_class(run->walk, &key))
+	if (was_sent(&key))
+		return;
+	if (send_class(run->walk, &key))
 		note_sent(&key);
+	else
+		run->flags |= NAMES_MISSING;
 }
 
 static long names_step(u32 index, struct frames *run)
@@ -132,14 +203,21 @@ static long names_step(u32 index, struct frames *run)
 		return 1;
 	frame = &walk->frames[index & (IGSDK_MAX_PYTHON - 1)];
 	key = (struct code_key){run->process, frame->code, frame->check};
-	if (!was_sent(&key) && send_code(walk, python, &key))
-		note_sent(&key);
+	if (!was_sent(&key)) {
+		if (send_code(walk, python, &key))
+			note_sent(&key);
+		else
+			run->flags |= NAMES_MISSING;
+	}
 	if (frame->type)
 		send_class_of(run, frame->type);
 	return 0;
 }
 
-/* Names for all Python frames of a walk that the runtime was not told of yet. */
+/*
+ * Names for all Python frames of a walk that the runtime was not told of yet. False
+ * where some found no room.
+ */
 GLOBAL int send_names(u32 slot)
 {
 	u32 pid = bpf_get_current_pid_tgid() >> 32;
@@ -153,7 +231,7 @@ GLOBAL int send_names(u32 slot)
 	run.process = walk->head.process;
 	run.n = walk->head.n_python;
 	bpf_loop(IGSDK_MAX_PYTHON, names_step, &run, 0);
-	return 0;
+	return !(run.flags & NAMES_MISSING);
 }
 
 /* One record: head, Python frames, stack. False where the ring has no room. */
@@ -179,7 +257,7 @@ GLOBAL int send_stack(u32 slot)
 	bpf_dynptr_write(&record, sizeof(walk->head), walk->frames, frames, 0);
 	bpf_dynptr_write(&record, sizeof(walk->head) + frames, (u8 *)walk->stack + offset, bytes,
 			 0);
-	bpf_ringbuf_submit_dynptr(&record, BPF_RB_FORCE_WAKEUP);
+	bpf_ringbuf_submit_dynptr(&record, wake_reader());
 	return 1;
 }
 

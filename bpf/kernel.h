@@ -128,6 +128,7 @@ struct task_struct {
 	int tgid;
 	u64 start_boottime;
 	u64 self_exec_id;
+	unsigned in_execve : 1;
 	struct task_struct *group_leader;
 	struct task_struct *real_parent;
 	char comm[16];

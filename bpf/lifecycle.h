@@ -47,11 +47,22 @@ static __always_inline void task_executed(void)
 	u32 *flags;
 
 	process_end(pid);
-	bpf_map_delete_elem(&spaces, &pid);
 	bpf_task_storage_delete(&threads, bpf_get_current_task_btf());
 	flags = bpf_map_lookup_elem(&pids, &pid);
 	if (flags)
 		*flags &= ~IGSDK_PID_LATE;
+}
+
+/*
+ * In an exec a task gets its new name when the old image is gone and the new one not yet
+ * there: what is said of the new one comes later and must stay.
+ */
+static __always_inline void task_renamed(struct task_struct *task)
+{
+	u32 pid = BPF_CORE_READ(task, tgid);
+
+	if (BPF_CORE_READ_BITFIELD_PROBED(task, in_execve))
+		bpf_map_delete_elem(&spaces, &pid);
 }
 
 /* Children of a wanted process are wanted, and their code is where the parent's is. */

@@ -118,14 +118,43 @@ static __always_inline bool read_code(struct walk *walk, const struct igsdk_pyth
 	return true;
 }
 
-/* A code object's address may be used again: what it points to tells one from another. */
-static __always_inline u64 code_check(const struct walk *walk, const struct igsdk_python *python)
+/*
+ * The length and the first bytes of a code object's line table: a bytes object, of which
+ * length, hash and bytes lie in a row. The hash comes and goes.
+ */
+static __always_inline u64 table_hash(struct walk *walk, const struct igsdk_python *python)
+{
+	u64 hash, size;
+
+	if (bpf_probe_read_user(walk->table, sizeof(walk->table),
+				(void *)(code_word(walk, python->code_table) + python->bytes_size)))
+		return 0;
+	hash = size = walk->table[0];
+	for (u32 i = 2; i < TABLE_WORDS; i++) {
+		u64 word = walk->table[i], left = size - 8 * (i - 2);
+
+		if (8 * (i - 2) >= size)
+			break;
+		if (left < 8) /* what stands behind it may change */
+			word &= (1ULL << 8 * (left & 7)) - 1;
+		hash = igsdk_mix(hash, word);
+	}
+	return hash;
+}
+
+/*
+ * A code object's address may be used again, and all that it points to may come back at
+ * the same addresses too. From 3.12 on a counter tells one from another.
+ */
+static __always_inline u64 code_check(struct walk *walk, const struct igsdk_python *python)
 {
 	u64 check = code_word(walk, python->code_file) * 0xc2b2ae3d27d4eb4fULL;
+	u32 version = has(python->code_version) ? code_int(walk, python->code_version) : 0;
 
 	check += code_word(walk, python->code_name) * 0x9e3779b97f4a7c15ULL;
 	check += code_word(walk, python->code_table) * 0x165667b19e3779f9ULL;
-	return igsdk_mix(check, code_int(walk, python->code_first_line));
+	check = igsdk_mix(check, code_int(walk, python->code_first_line));
+	return igsdk_mix(check, version ? version : table_hash(walk, python));
 }
 
 static __always_inline u64 thread_pointer(struct task_struct *task)

@@ -20,4 +20,7 @@ const volatile u32 processes_max = 4096;
 /* Set once, when a run stops: from that moment no call is booked any more. */
 bool stopped SEC(".data.control");
 
+/* Set by the reader of stacks when it goes to sleep: only then a record wakes it. */
+u32 reader_sleeps SEC(".data.reader");
+
 #endif

@@ -15,6 +15,7 @@ enum key_seed {
 	SEED_TEMPLATE = 3,
 	SEED_PYTHON,
 	SEED_SENT,
+	SEED_NAMED,
 	SEED_PLACE,
 };
 
@@ -95,15 +96,32 @@ static __always_inline void take_bytes(struct walk *walk)
 	walk->head.flags |= IGSDK_CAPTURE_NATIVE;
 }
 
+static __always_inline u64 mark_of(const struct walk *walk, u64 seed, u64 key)
+{
+	return igsdk_mix(igsdk_mix(seed, walk->head.process), key);
+}
+
+/* The names of a stack's Python frames, unless all went up with this stack before. */
+static __always_inline void name_once(struct walk *walk, u32 slot)
+{
+	u64 mark = mark_of(walk, SEED_NAMED, walk->python);
+	u8 sent = 1;
+
+	if (!walk->head.n_python || bpf_map_lookup_elem(&sent_stacks, &mark))
+		return;
+	if (send_names(slot))
+		bpf_map_update_elem(&sent_stacks, &mark, &sent, BPF_ANY);
+}
+
 /* Sends what has a key of its own once; what the ring has no room for is sent again. */
 static __always_inline void send_once(struct walk *walk, u32 slot)
 {
-	u64 mark = igsdk_mix(igsdk_mix(SEED_SENT, walk->head.process), walk->head.key);
+	u64 mark = mark_of(walk, SEED_SENT, walk->head.key);
 	u8 sent = 1;
 
 	if (bpf_map_lookup_elem(&sent_stacks, &mark))
 		return;
-	send_names(slot);
+	name_once(walk, slot);
 	if (send_stack(slot))
 		bpf_map_update_elem(&sent_stacks, &mark, &sent, BPF_ANY);
 	else
@@ -115,7 +133,7 @@ static __always_inline void send_fresh(struct walk *walk, u32 slot)
 {
 	walk->head.key = IGSDK_KEY_FRESH | __sync_fetch_and_add(&next_stack, 1);
 	take_bytes(walk);
-	send_names(slot);
+	name_once(walk, slot);
 	if (send_stack(slot))
 		return;
 	count_loss(IGSDK_LOSS_STACK_BYTES);

@@ -16,6 +16,7 @@
 #define STACK_AREA (IGSDK_STACK_PAGES * PAGE_BYTES)
 #define FRAME_AREA 128
 #define CODE_AREA 256
+#define TABLE_WORDS 8
 
 struct walk {
 	u32 busy;
@@ -29,6 +30,7 @@ struct walk {
 	u64 frame;	  /* where in `window` the Python frame lies */
 	struct igsdk_capture head;
 	u64 code[CODE_AREA / 8];
+	u64 table[TABLE_WORDS]; /* what identifies a line table, and so its code */
 	u64 window[PAGE_BYTES / 8];
 	struct igsdk_python_frame frames[IGSDK_MAX_PYTHON];
 	u64 stack[STACK_AREA / 8];

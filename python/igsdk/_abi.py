@@ -209,8 +209,9 @@ _PYTHON = [("runtime", "<u8"), ("flavour", "<u4")] + [
         "string_kind_shift",
         "string_ascii_bit",
         "code_tag",
+        "code_version",
     )
-]
+] + [("reserved", "V6")]
 
 LAYOUTS: dict[str, list[Any]] = {
     "account": [

@@ -7,12 +7,16 @@ namespace igsdk {
 namespace {
 
 constexpr uint64_t check_every_ns = 20'000'000;
+// After a stack come others: for so long the ring is looked at by the clock, and the
+// workload need not pay for waking anybody.
+constexpr uint64_t awake_ns = 20'000'000;
+constexpr int awake_interval_ms = 1;
 
 } // namespace
 
 Captures::Captures(const Program &program, MapWatch *watch, const Fd &ready, int interval_ms)
-    : table_({program.map_fd("templates"), program.map_fd("spaces")}, watch), ready_(ready),
-      interval_ms_(interval_ms),
+    : program_(program), table_({program.map_fd("templates"), program.map_fd("spaces")}, watch),
+      ready_(ready), interval_ms_(interval_ms),
       ring_(ring_buffer__new(program.map_fd("captures"), on_record, this, nullptr)) {
     if (!ring_)
         throw ProgramError("opening the ring of stacks", errno);
@@ -25,12 +29,19 @@ Captures::~Captures() {
     ring_buffer__free(ring_);
 }
 
-// Each stack wakes it: files are opened and names are read while the process lives.
+// Wakes at the first stack after a pause: files are opened and names are read while the
+// process lives.
+void Captures::wait() {
+    bool sleeps = clock_ns(CLOCK_MONOTONIC) >= latest_ns_ + awake_ns;
+    program_.reader_sleeps[0] = sleeps;
+    pollfd waiting{sleeps ? ring_buffer__epoll_fd(ring_) : -1, POLLIN, 0};
+    poll(&waiting, 1, sleeps ? interval_ms_ : awake_interval_ms);
+}
+
 void Captures::run() {
     uint64_t checked = 0;
     while (!stopping_) {
-        pollfd waiting{ring_buffer__epoll_fd(ring_), POLLIN, 0};
-        poll(&waiting, 1, interval_ms_);
+        wait();
         drain();
         uint64_t now = clock_ns(CLOCK_MONOTONIC);
         if (now < checked + check_every_ns)
@@ -42,7 +53,8 @@ void Captures::run() {
 
 void Captures::drain() {
     std::lock_guard<std::mutex> lock(mutex_);
-    ring_buffer__consume(ring_);
+    if (ring_buffer__consume(ring_) > 0)
+        latest_ns_ = clock_ns(CLOCK_MONOTONIC);
 }
 
 int Captures::on_record(void *context, void *data, size_t size) {

@@ -27,9 +27,12 @@ class Captures {
   private:
     static int on_record(void *context, void *data, size_t size);
     void run();
+    void wait();
 
+    const Program &program_;
     StackTable table_;
     const Fd &ready_;
+    std::atomic<uint64_t> latest_ns_{0}; // when there was something in the ring
     const int interval_ms_;
     std::mutex mutex_; // the ring
     ring_buffer *ring_ = nullptr;

@@ -44,21 +44,30 @@ size_t CodeBook::bytes_of(const Code &code) {
     return code.name.size() + code.file.size() + code.table.size();
 }
 
-void CodeBook::tell(const igsdk_code &record, const std::optional<igsdk_python> &layout) {
-    auto found = codes_.find(number(record.process, record.code, record.check));
+namespace {
+
+// Who reads a text that is not whole shall see it.
+std::string marked(Taken taken) { return taken.complete ? taken.value : taken.value + "\u2026"; }
+
+} // namespace
+
+template <typename Record>
+void CodeBook::tell(const Record &record, const std::optional<igsdk_python> &layout) {
+    const igsdk_code_head &head = record.head;
+    auto found = codes_.find(number(head.process, head.code, head.check));
     if (found == codes_.end() || found->second.complete)
         return; // two threads may have told of it
-    Taken name = take_text(record.pid, layout, record.name, record.name_bytes, IGSDK_NAME_BYTES);
-    Taken file = take_text(record.pid, layout, record.file, record.file_bytes, IGSDK_FILE_BYTES);
-    Taken table = take_bytes(record.pid, layout, record.table, record.table_length,
-                             record.table_bytes, record.table_taken, IGSDK_TABLE_BYTES);
+    Taken name = take_text(head.pid, layout, head.name, record.name, sizeof(record.name));
+    Taken file = take_text(head.pid, layout, head.file, record.file, sizeof(record.file));
+    Taken table = take_bytes(head.pid, layout, head.table, head.table_length, record.table,
+                             head.table_taken, sizeof(record.table));
     Code told;
     told.told = true;
-    told.first_line = record.first_line;
+    told.first_line = head.first_line;
     told.version = layout ? layout->version : 0;
     told.complete = name.complete && file.complete && table.complete;
-    told.name = std::move(name.value);
-    told.file = std::move(file.value);
+    told.name = marked(std::move(name));
+    told.file = marked(std::move(file));
     told.table = std::move(table.value);
     text_bytes_ -= bytes_of(found->second);
     if (!has_room(bytes_of(told))) {
@@ -69,6 +78,9 @@ void CodeBook::tell(const igsdk_code &record, const std::optional<igsdk_python> 
     }
     found->second = std::move(told);
 }
+
+template void CodeBook::tell(const igsdk_code &, const std::optional<igsdk_python> &);
+template void CodeBook::tell(const igsdk_long_code &, const std::optional<igsdk_python> &);
 
 void CodeBook::tell(const igsdk_class &record) {
     if (!record.type)

@@ -31,7 +31,9 @@ class CodeBook {
     uint32_t number(uint64_t process, uint64_t code, uint64_t check);
     uint32_t class_number(uint64_t process, uint64_t type);
     // `layout`: of the record's process, as far as it is known.
-    void tell(const igsdk_code &record, const std::optional<igsdk_python> &layout);
+    // igsdk_code or igsdk_long_code
+    template <typename Record>
+    void tell(const Record &record, const std::optional<igsdk_python> &layout);
     void tell(const igsdk_class &record);
 
     // nullptr: never told, or forgotten.

@@ -93,6 +93,7 @@ template class Rows<igsdk_account>;
 template class Rows<igsdk_usage>;
 template class Rows<igsdk_process>;
 template class Rows<uint64_t>;
+template class Rows<uint32_t>;
 
 Program::Program(const std::string &object, const Settings &settings, const Texts &texts) {
     last_message.clear();
@@ -198,6 +199,7 @@ void Program::prepare_rows() {
     usages.map(bpf_object__find_map_by_name(object_, "usages"));
     processes.map(bpf_object__find_map_by_name(object_, "processes"));
     losses.map(bpf_object__find_map_by_name(object_, "losses"));
+    reader_sleeps.map(bpf_object__find_map_by_name(object_, ".data.reader"));
     accounts[0].generation = usages[0].generation = processes[0].generation = 1;
     accounts[0].overflow = 1;
     accounts[0].key.device = usages[0].key.device = -1;
@@ -207,7 +209,7 @@ void Program::prepare_rows() {
 void Program::attach_tracepoints(bool floor) {
     if (floor)
         return;
-    for (const char *name : {"on_exit", "on_exec", "on_fork"}) {
+    for (const char *name : {"on_exit", "on_exec", "on_rename", "on_fork"}) {
         bpf_link *link = bpf_program__attach(bpf_object__find_program_by_name(object_, name));
         if (!link)
             fail(std::string("attaching ") + name, errno);

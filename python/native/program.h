@@ -77,6 +77,7 @@ class Program {
     Rows<igsdk_usage> usages;
     Rows<igsdk_process> processes;
     Rows<uint64_t> losses;
+    Rows<uint32_t> reader_sleeps; // one
 
   private:
     struct Variable {
@@ -108,5 +109,6 @@ extern template class Rows<igsdk_account>;
 extern template class Rows<igsdk_usage>;
 extern template class Rows<igsdk_process>;
 extern template class Rows<uint64_t>;
+extern template class Rows<uint32_t>;
 
 } // namespace igsdk

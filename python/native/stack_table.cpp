@@ -106,9 +106,10 @@ bool StackTable::take(const void *record, size_t size) {
         if (sizeof(head) + frames + head.stack_bytes <= size)
             return take_stack(head, bytes + sizeof(head));
     } else if (start.record == IGSDK_CAPTURE_CODE && size >= sizeof(igsdk_code)) {
-        const auto &code = *static_cast<const igsdk_code *>(record);
-        counts_.codes++;
-        codes_.tell(code, space_map_.python(code.pid));
+        take_code(*static_cast<const igsdk_code *>(record));
+        return false;
+    } else if (start.record == IGSDK_CAPTURE_LONG_CODE && size >= sizeof(igsdk_long_code)) {
+        take_code(*static_cast<const igsdk_long_code *>(record));
         return false;
     } else if (start.record == IGSDK_CAPTURE_CLASS && size >= sizeof(igsdk_class)) {
         counts_.classes++;
@@ -117,6 +118,11 @@ bool StackTable::take(const void *record, size_t size) {
     }
     counts_.damaged++;
     return false;
+}
+
+template <typename Record> void StackTable::take_code(const Record &record) {
+    counts_.codes++;
+    codes_.tell(record, space_map_.python(record.head.pid));
 }
 
 bool StackTable::take_stack(const igsdk_capture &head, const uint8_t *rest) {

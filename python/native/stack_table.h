@@ -84,6 +84,7 @@ class StackTable {
         uint64_t damaged = 0, stacks = 0, keys = 0, pending = 0, unknown_templates = 0;
     };
 
+    template <typename Record> void take_code(const Record &record);
     bool take_stack(const igsdk_capture &head, const uint8_t *rest);
     NativeRef native_of(const igsdk_capture &head, const uint8_t *stack, Process &process);
     NativeRef share(Unwound &unwound, const igsdk_capture &head);

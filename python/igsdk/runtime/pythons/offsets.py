@@ -66,6 +66,7 @@ _TABLE: dict[str, tuple[int, ...]] = {
     "string_kind_shift":     (2,    2,    2,    2,    2,    2,    2,    2),
     "string_ascii_bit":      (6,    6,    6,    6,    6,    6,    6,    6),
     "code_tag":              (0,    0,    0,    0,    0,    0,    3,    3),
+    "code_version":          (NONE, NONE, NONE, NONE, 92,   92,   92,   92),
 }
 
 # Where the self-description says it: position of a 64-bit number in the runtime.
