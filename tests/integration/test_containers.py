@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import containerd, containers
+from tests.support import containerd, containers, shapes
 from tests.support.containers import BIN, BOOKS, LIBRARIES, VERSION, Container, container
 from tests.support.recording import Figures, balanced, info_of, recording
 from tests.support.simdriver import Books, all_books, build
@@ -32,6 +32,8 @@ from igsdk.runtime.libraries import Library
 pytestmark = pytest.mark.skipif(bool(containers.missing()), reason=containers.missing() or "-")
 
 M = 1 << 20
+# As long as a driver takes to start. Until then its files are open and its Python is found.
+_SLOW = {"SIMCUDA_LATENCY": "cuInit:300000"}
 _numbers = itertools.count(1)
 
 
@@ -113,19 +115,25 @@ def test_a_container_that_starts_after_us_and_ends_at_once(
     own = Path("/proc/self/ns/mnt").stat().st_ino
     assert own not in {info.mntns_id for info in run.processes()}
     assert len(run.processes()) == 5
-    assert losses(run) == {}
+    # the driver here starts in no time: its container may be gone before its files are open
+    assert losses(run).keys() <= {"unwind_ended"}
     assert len(ours(run, lower)) == 1
 
 
 def test_who_a_container_is(run: Run, comm: str, lower: Path, tmp_path: Path) -> None:
-    """A driver takes a while to start, and that is enough to ask who it is."""
+    """A driver takes a while to start: enough to ask who it is, and to open its files."""
     for _ in range(3):
-        slow = {"SIMCUDA_LATENCY": "cuInit:50000"}
-        with container(lower, tmp_path, "play", "-e", SCRIPT, comm=comm, variables=slow) as box:
+        words = ("play", "-e", SCRIPT)
+        with container(lower, tmp_path, *words, comm=comm, variables=_SLOW) as box:
             box.finish()
             _, _, info = told(run, box)
         assert info.container == box.id
         assert info.cmdline == f"{BIN}/{comm} -e {SCRIPT}"
+    assert losses(run) == {}
+    for row in run.profile().samples():
+        names = [frame.function for frame in row["stack"]]
+        assert names[:2] == ["cuMemAlloc_v2", "allocate_leaf"]
+        assert names[-1] == "_start"
 
 
 def test_a_container_of_containerd(run: Run, comm: str, lower: Path, tmp_path: Path) -> None:
@@ -136,10 +144,9 @@ def test_a_container_of_containerd(run: Run, comm: str, lower: Path, tmp_path: P
     root, name = tmp_path / "root", secrets.token_hex(32)
     shutil.copytree(lower, root, symlinks=True)
     (root / BIN[1:] / comm).symlink_to("play")
-    slow = {"SIMCUDA_LATENCY": "cuInit:300000"}  # time enough to attach to a file never seen
     with containerd.containerd() as service:
         service.load(root, f"igsdk.test/{comm}:1")
-        variables = containers.environment(slow)
+        variables = containers.environment(_SLOW)  # its file was never seen
         argv = (f"{BIN}/{comm}", "-e", SCRIPT)
         books = tmp_path / "books"
         done = service.run(f"igsdk.test/{comm}:1", name, *argv, books=books, variables=variables)
@@ -194,6 +201,112 @@ def test_containers_of_one_image_have_one_library(comm: str, lower: Path, tmp_pa
             (library,) = ours(run, lower)
     assert sums == [(M, 0, M), (4 * M, 3 * M, M), (4 * M, 3 * M, M)]
     assert pids <= library.earlier.keys()
+
+
+# Stacks ---------------------------------------------------------------------------------
+
+_TRAIN = """\
+import ctypes, os, sys, time
+inside, pointer = ctypes.CDLL("libinside.so"), ctypes.c_uint64()
+class Model:
+    def load(self, size):
+        return inside.inside_allocate(ctypes.byref(pointer), ctypes.c_size_t(size))
+def train(size):
+    return Model().load(size)
+cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+if "wait" in sys.argv:
+    open("/books/start.ready", "w").close()
+    while not os.path.exists("/books/start.go"):
+        time.sleep(0.005)
+assert train(1 << 20) == 0
+"""
+#: function, file and line of each Python frame, leaf first
+_LINES = [("Model.load", "/app/train.py", 5), ("train", "/app/train.py", 7)]
+_LINES += [("<module>", "/app/train.py", 14)]
+
+
+def assert_whole(run: Run) -> None:
+    """The one stack of the program above, with its names as they are inside."""
+    (row,) = [row for row in run.profile().samples() if row["alloc_space"]]
+    frames = row["stack"]
+    python = [frame for frame in frames if frame.kind == "python"]
+    assert [(frame.function, frame.file, frame.line) for frame in python] == _LINES
+    assert [frame for frame in frames if frame.kind == "marker"] == []
+    assert [(frame.function, frame.mapping) for frame in frames[:2]] == [
+        ("cuMemAlloc_v2", f"{LIBRARIES}/libcuda.so.1"),
+        ("inside_allocate", f"{LIBRARIES}/libinside.so"),
+    ]
+    mapped = {frame.mapping for frame in frames if frame.kind in ("native", "interpreter")}
+    assert all(path.startswith(("/opt/inside/", "[")) for path in mapped if path), mapped
+
+
+@pytest.mark.parametrize("users", [False, True], ids=["root", "user namespace"])
+def test_a_stack_of_a_container_that_is_gone(
+    users: bool, run: Run, comm: str, lower: Path, tmp_path: Path
+) -> None:
+    put = [("/app/train.py", _TRAIN)]
+    words = (VERSION, "/app/train.py")
+    with container(
+        lower, tmp_path, *words, comm=comm, put=put, users=users, variables=_SLOW
+    ) as box:
+        box.finish()
+        told(run, box)
+    assert_whole(run)
+    assert losses(run) == {}
+
+
+def test_a_stack_of_a_container_that_was_there_before_us(
+    comm: str, lower: Path, tmp_path: Path
+) -> None:
+    put = [("/app/train.py", _TRAIN)]
+    arguments = (VERSION, "/app/train.py", "wait")
+    with container(lower, tmp_path, *arguments, comm=comm, put=put) as box:
+        box.await_file("start.ready")
+        with recording(pid=box.pid) as run:
+            go_on(box, "start")
+            box.finish()
+            assert_whole(run)
+
+
+def test_a_stack_through_files_that_were_deleted(comm: str, lower: Path, tmp_path: Path) -> None:
+    """The interpreter, its library and the driver are gone or others when we come."""
+    put = [("/app/train.py", _TRAIN)]
+    arguments = (VERSION, "/app/train.py", "wait")
+    files = f"{_DRIVER} {LIBRARIES}/libinside.so {BIN}/{VERSION} {LIBRARIES}/lib{VERSION}.so.1.0"
+    commands = f"for f in {files}; do [ ! -e $f ] || {{ rm $f; cp /app/train.py $f; }}; done"
+    with container(lower, tmp_path, *arguments, comm=comm, put=put) as box:
+        box.await_file("start.ready")
+        change(box, commands)
+        with recording(pid=box.pid) as run:
+            go_on(box, "start")
+            box.finish()
+            assert_whole(run)
+
+
+_SHAPES: tuple[str, ...] = (
+    "function",
+    "lambdas",
+    "nested",
+    "methods",
+    "generators",
+    "comprehensions",
+)
+_SHAPES += ("executed", "names_of_all_scripts", "callbacks", "threads")
+
+
+def test_shapes_of_python_in_a_container(comm: str, lower: Path, tmp_path: Path) -> None:
+    """What the program itself saw of its stacks, as outside."""
+    put = [(f"/app/{path.name}", path) for path in shapes.PROGRAMS.glob("*.py")]
+    arguments = (VERSION, "/app/shapes.py", f"{BOOKS}/said", "5000", *_SHAPES)
+    with recording(command=comm, events="all") as run:
+        run._session.libraries.admit_path(f"{lower}{LIBRARIES}/libcuda.so.1")
+        with container(lower, tmp_path, *arguments, comm=comm, put=put, variables=_SLOW) as box:
+            box.finish()
+            truths = shapes.Told.read(box.books / "said")
+        stacks = shapes.samples_of(run.events(0.5))
+    wrong = [sample.difference(stacks.get(sample.number)) for sample in truths.samples]
+    assert [sentence for sentence in wrong if sentence] == []
 
 
 # Files that are no longer what they were ----------------------------------------------

@@ -45,6 +45,8 @@ FIRST_USER = 100_000
 _CGROUPS = Path("/sys/fs/cgroup")
 _NOT_NEEDED = ("test", "tests", "site-packages", "idlelib", "tkinter", "ensurepip", "lib2to3")
 _NOT_NEEDED_EITHER = ("turtledemo", "pydoc_data", "distutils", "config-*", "__pycache__", "*.a")
+#: the extension modules whose libraries are there too
+_EXTENSIONS = ("_ctypes", "binascii", "zlib", "_bz2", "_lzma")
 _FOLDERS = ("bin", "dev", "proc", "sys", "tmp", "books", "etc", BIN[1:])
 _SHELL = ("sh", "cat", "cp", "mv", "rm", "sleep")
 
@@ -97,7 +99,8 @@ def _copy_python(root: Path) -> list[Path]:
     shutil.copytree(
         source, modules, ignore=shutil.ignore_patterns(*_NOT_NEEDED, *_NOT_NEEDED_EITHER)
     )
-    return [program, *modules.glob("lib-dynload/_ctypes.*")]
+    needing = (each for name in _EXTENSIONS for each in modules.glob(f"lib-dynload/{name}.*"))
+    return [program, *needing]
 
 
 def _copy_tools(root: Path) -> list[Path]:
