@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from igsdk._native import RawStack
 from igsdk.runtime.session import Options
 
 from .support import FLOOR, Variant, heading, interleave, say, show, variants
@@ -79,24 +81,13 @@ def _say_sound(made: dict[str, Variant], live: int) -> None:
         rows = np.frombuffer(variant.tracer.usages(), _abi.dtype("usage"))
         booked = int(rows["alloc_calls"].sum())
         lost = sum(variant.tracer.losses())
-        frames = _frames(variant.tracer.take_captures())
+        frames = _frames(variant.tracer.take_stacks())
         say(
             f"  {variant.name}: booked {booked:,} of {expected:,}, losses {lost}"
             + (f", frames in a stack {frames}" if frames else "")
         )
 
 
-def _frames(captures: bytes) -> str:
-    """How deep the stacks were: the header's field, record after record."""
-    import numpy as np
-
-    from igsdk import _abi
-
-    head = _abi.dtype("capture")
-    depths = set()
-    position = 0
-    while position + head.itemsize <= len(captures):
-        row = np.frombuffer(captures, head, count=1, offset=position)[0]
-        depths.add(int(row["n_frames"]))
-        position += -(-int(row["size"]) // 8) * 8
-    return ", ".join(map(str, sorted(depths)))
+def _frames(stacks: Sequence[RawStack]) -> str:
+    """How many native frames the stacks had."""
+    return ", ".join(map(str, sorted({len(stack.native) for stack in stacks})))

@@ -271,7 +271,8 @@ class StackTable:
     """The table without a loaded program, fed by hand: for tests and benchmarks."""
 
     def __init__(self, watch: MapWatch | None = None, limits: Mapping_[str, int] = ...) -> None:
-        """Makes BPF maps of its own. Limits: stacks, keys, pending, codes, text_bytes, places."""
+        """Makes BPF maps of its own. Limits: stacks, keys, key_seconds, pending, codes, places,
+        text_bytes."""
 
     def take(self, record: bytes, /) -> None: ...  # one record of the captures ring
     def admit(self, pid: int, /) -> None:
@@ -300,6 +301,9 @@ class StackTable:
 
     def forget_keys(self, processes: bytes, keys: bytes, /) -> None:
         """Keys that no account has any more."""
+
+    def keep_fresh_keys(self, live: bytes, /) -> None:
+        """All keys of single calls (u64) that accounts have; others that are old may go."""
 
     def forget_process(self, process: int, /) -> None:
         """Drops what is kept of a process whose rows were recycled; numbers stay."""
@@ -360,6 +364,7 @@ class Tracer:
     def file(self, file_id: int, /) -> MappedFile | None: ...
     def stack_numbers(self, processes: bytes, keys: bytes, /) -> bytes: ...
     def forget_keys(self, processes: bytes, keys: bytes, /) -> None: ...
+    def keep_fresh_keys(self, live: bytes, /) -> None: ...
     def stack_counts(self) -> dict[str, int]: ...
     def accounts(self) -> bytes: ...
     def usages(self) -> bytes: ...

@@ -54,6 +54,7 @@ StackTable::Limits read_limits(const std::map<std::string, size_t> &given) {
     StackTable::Limits limits;
     limits.stacks = take(given, "stacks", limits.stacks);
     limits.keys = take(given, "keys", limits.keys);
+    limits.key_seconds = take(given, "key_seconds", limits.key_seconds);
     limits.pending = take(given, "pending", limits.pending);
     limits.places = take(given, "places", limits.places);
     limits.codes.codes = take(given, "codes", limits.codes.codes);

@@ -58,6 +58,12 @@ void define_stack_methods(py::class_<Owner> &owner, Table table, Drain drain) {
              })
         .def("forget_keys", [=](Owner &o, const py::bytes &processes,
                                 const py::bytes &keys) { forget_keys(table(o), processes, keys); })
+        .def("keep_fresh_keys",
+             [=](Owner &o, const py::bytes &live) {
+                 std::vector<uint64_t> keys = words_of(live);
+                 py::gil_scoped_release unlocked;
+                 table(o).keep_fresh_keys(keys);
+             })
         .def("stack_counts", [=](Owner &o) { return table(o).counts(); }, Unlocked());
 }
 

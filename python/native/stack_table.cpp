@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stack_table.h"
 
+#include <algorithm>
 #include <cstring>
+#include <unordered_set>
 
 namespace igsdk {
 namespace {
@@ -27,6 +29,8 @@ const char *end_of(Unwound::End end, bool copied_all) {
     }
     return "no rules";
 }
+
+uint32_t boot_second() { return static_cast<uint32_t>(clock_ns(CLOCK_BOOTTIME) / 1000000000u); }
 
 void mix_text(Content &content, const char *text) {
     for (; *text; text++)
@@ -217,7 +221,7 @@ bool StackTable::keep_key(Process &process, uint64_t key, uint32_t number) {
         return false;
     }
     keys_ += found == process.keys.end();
-    process.keys[key] = number;
+    process.keys[key] = {number, boot_second()};
     return true;
 }
 
@@ -253,7 +257,7 @@ void StackTable::numbers(const uint64_t *processes, const uint64_t *keys, uint32
             continue;
         auto key = process->second.keys.find(keys[i]);
         if (key != process->second.keys.end())
-            into[i] = key->second;
+            into[i] = key->second.number;
     }
 }
 
@@ -274,6 +278,21 @@ void StackTable::forget_keys(const uint64_t *processes, const uint64_t *keys, si
     for (size_t i = 0; i < count; i++)
         if (auto process = processes_.find(processes[i]); process != processes_.end())
             keys_ -= process->second.keys.erase(keys[i]);
+}
+
+void StackTable::keep_fresh_keys(const std::vector<uint64_t> &live) {
+    std::lock_guard<std::mutex> lock(lock_);
+    if (keys_ < limits_.keys / 2)
+        return;
+    std::unordered_set<uint64_t> kept(live.begin(), live.end());
+    uint32_t now = boot_second();
+    for (auto &[instance, process] : processes_)
+        for (auto next = process.keys.begin(); next != process.keys.end();) {
+            bool over = next->first & IGSDK_KEY_FRESH && !kept.count(next->first) &&
+                        now - next->second.second >= limits_.key_seconds;
+            keys_ -= over;
+            next = over ? process.keys.erase(next) : std::next(next);
+        }
 }
 
 void StackTable::forget_process(uint64_t instance) {

@@ -41,6 +41,7 @@ class StackTable {
     struct Limits {
         size_t stacks = 1 << 18;
         size_t keys = 1 << 18;
+        size_t key_seconds = 60; // a call may take that long until it has its account
         size_t pending = 1 << 15;
         size_t places = 1 << 14;
         CodeBook::Limits codes;
@@ -62,6 +63,9 @@ class StackTable {
     std::optional<Code> code(uint32_t number);
     std::optional<std::string> class_name(uint32_t number);
     void forget_keys(const uint64_t *processes, const uint64_t *keys, size_t count);
+    // All IGSDK_KEY_FRESH keys that accounts have now. Others that are old were of calls
+    // that have no account of their own: they go where keys are many.
+    void keep_fresh_keys(const std::vector<uint64_t> &live);
     // Its rows were recycled: nobody asks for its keys any more. Its code objects stay for
     // as long as stacks may be on their way to their names: until the second next take.
     void forget_process(uint64_t process);
@@ -73,8 +77,11 @@ class StackTable {
     FileStore &files() { return spaces_.files(); }
 
   private:
+    struct Key {
+        uint32_t number, second; // of the boot clock, when it came
+    };
     struct Process {
-        std::unordered_map<uint64_t, uint32_t> keys;
+        std::unordered_map<uint64_t, Key> keys;
         uint32_t pid = 0;
         uint32_t generation = 0; // of its code, when the kernel was last told
         bool unwound = false;    // so it may have templates

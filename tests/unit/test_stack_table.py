@@ -443,6 +443,27 @@ def test_keys_that_no_account_has_any_more(table: Any) -> None:
     assert table.stack_counts()["kept_keys"] == 1
 
 
+def test_old_keys_of_calls_without_an_account() -> None:
+    """Where there are many: those of accounts stay, and those that all calls share."""
+    limits = {"keys": 100, "key_seconds": 0}
+    table = _native.StackTable(None, limits)
+    fresh = [_abi.KEY_FRESH | key for key in range(1, 81)]
+    for key in (*fresh[:40], 1, 2):
+        table.take(stack_record(key, python=[(1, 2, 0, 3, 0)]))
+    table.keep_fresh_keys(b"")
+    assert table.stack_counts()["kept_keys"] == 42
+    for key in fresh[40:]:
+        table.take(stack_record(key, python=[(1, 2, 0, 3, 0)]))
+    table.keep_fresh_keys(np.array(fresh[70:], "<u8").tobytes())
+    assert table.stack_counts()["kept_keys"] == 12
+    assert numbers_of(table, fresh[69], fresh[70], 1) == [0, 1, 1]
+    lasting = _native.StackTable(None, {"keys": 10})
+    for key in fresh[:10]:
+        lasting.take(stack_record(key, python=[(1, 2, 0, 3, 0)]))
+    lasting.keep_fresh_keys(b"")
+    assert lasting.stack_counts()["kept_keys"] == 10
+
+
 def test_an_interpreter_keeps_the_generation(table: Any, layout: bytes) -> None:
     pid = os.getpid()
     assert table.space(pid) == b""

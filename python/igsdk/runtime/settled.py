@@ -65,6 +65,7 @@ class Settled:
         """Moves what is done; returns which share of the table single calls have taken."""
         rows = Rows.read(self._tracer)
         fresh = _fresh(rows.accounts)
+        self._tracer.keep_fresh_keys(rows.accounts["stack"][fresh].tobytes())
         done = fresh[_done(rows, fresh)]
         seen = slot_keys(done, rows.accounts["generation"][done])
         moving = done[np.isin(seen, self._seen)]
