@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import os
 import stat
+import threading
 import time
 from collections import OrderedDict
 from contextlib import suppress
@@ -47,9 +48,26 @@ class PerfMaps:
     def __init__(self) -> None:
         self._maps: OrderedDict[int, _Map] = OrderedDict()
         self._missing: dict[int, float] = {}
+        self._met: OrderedDict[int, int] = OrderedDict()  # descriptor by pid
+        self._lock = threading.Lock()  # of what was met, by whoever sees it first
+
+    def meet(self, pid: int) -> None:
+        """Opens the map of a process whose first call is still to come, and may be its last."""
+        fd = _open_map(pid)
+        with self._lock:
+            self._forget_met(pid)
+            if fd is not None:
+                self._met[pid] = fd
+            if len(self._met) > _MAX_PROCESSES:
+                self._forget_met(next(iter(self._met)))
+
+    def _forget_met(self, pid: int) -> None:
+        fd = self._met.pop(pid, None)
+        if fd is not None:
+            os.close(fd)
 
     def see(self, process: int, pid: int) -> None:
-        """Opens the map of a living process, so that it can be read when that is gone.
+        """Opens the map of a process that lives or was met.
 
         Args:
             process: the instance (a pid may come again).
@@ -61,7 +79,10 @@ class PerfMaps:
         now = time.monotonic()
         if now < self._missing.get(process, 0):
             return
-        fd = _open_map(pid)
+        with self._lock:
+            fd = self._met.pop(pid, None)
+        if fd is None:
+            fd = _open_map(pid)
         if fd is None:
             self._note_missing(process, now)
             return
@@ -83,6 +104,8 @@ class PerfMaps:
         """Closes the files."""
         while self._maps:
             self._drop_oldest()
+        while self._met:
+            self._forget_met(next(iter(self._met)))
 
     def _note_missing(self, process: int, now: float) -> None:
         if len(self._missing) >= _MAX_PROCESSES * _MAX_PROCESSES:

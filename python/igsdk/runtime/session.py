@@ -262,6 +262,7 @@ class Session:
     def _meet_held(self, pid: int) -> None:
         """It is about to map a libcuda, and may call it at once and end."""
         self.table.meet(pid)
+        self.stacks.meet(pid)
         self.tracer.admit(pid)
         self._meet_python(pid)
 
@@ -274,6 +275,7 @@ class Session:
         """Tells the program who used CUDA before it could look."""
         for pid in {pid for pid, _ in find_mapped()}:
             self.table.meet(pid)
+            self.stacks.meet(pid)
             self.tracer.admit(pid)
             self.tracer.set_pid(pid, _abi.PID_LATE)
 
@@ -325,6 +327,7 @@ class Session:
                 continue
             library = self.libraries.admit_seen(seen)
             self.table.meet(seen.pid)
+            self.stacks.meet(seen.pid)
             self.tracer.admit(seen.pid)
             if library and seen.pid in library.earlier:
                 self.tracer.set_pid(seen.pid, _abi.PID_LATE)

@@ -86,6 +86,10 @@ class StackResolver:
             seen.append((raw.pid, raw.process))
         return seen
 
+    def meet(self, pid: int) -> None:
+        """Opens what the names of a process may be read from when it is gone."""
+        self._native.meet(pid)
+
     def close(self) -> None:
         """Closes the files that names were read from."""
         self._native.close()
@@ -143,7 +147,11 @@ class StackResolver:
         if raw.end == "busy":
             return BUSY
         pid, process = raw.pid, raw.process
-        native = [self._native.of(file, offset, pid, process) for file, offset, _ in raw.native]
+        # code of no file is known by its address: of the call, where a return address is told
+        native = [
+            self._native.of(file, offset if file else address - 1, pid, process)
+            for file, offset, address in raw.native
+        ]
         python = [self._python.of(frame) for frame in raw.python]
         native_end = self._native_end(raw.end, native)
         python_end = self._python_end(raw, native)

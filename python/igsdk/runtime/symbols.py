@@ -135,6 +135,10 @@ class NativeCalls:
         self._made = PerfMaps()
         self.nameless: set[str] = set()
 
+    def meet(self, pid: int) -> None:
+        """Keeps what a process says of the code that it makes, before its first call."""
+        self._made.meet(pid)
+
     def of(self, file_id: int, offset: int, pid: int, process: int) -> NativeCall:
         """The call at an offset in a file, or at an address of a process where `file_id` is 0.
 
