@@ -198,10 +198,15 @@ def native_options() -> dict[str, object]:
     )
 
     depends = sorted(str(path.relative_to(ROOT)) for path in headers)
-    newest_header = max((ROOT / path).stat().st_mtime for path in depends)
 
     def outdated(made: str, source: str) -> bool:
-        return naive_recompile(made, source) or Path(made).stat().st_mtime < newest_header
+        """Whether a source, or a header that the compiler noted for it, is newer."""
+        noted = Path(made).with_suffix(".d")
+        if naive_recompile(made, source) or not noted.exists():
+            return True
+        headers = noted.read_text().replace("\\\n", " ").split()[1:]
+        built = Path(made).stat().st_mtime
+        return any(not Path(h).exists() or Path(h).stat().st_mtime > built for h in headers)
 
     ParallelCompile(
         "IGSDK_BUILD_JOBS", default=os.cpu_count() or 1, needs_recompile=outdated
@@ -213,7 +218,7 @@ def native_options() -> dict[str, object]:
         libraries=["bpf", "dw", "elf", "lzma", "z"],
         depends=depends,
         cxx_std=17,
-        extra_compile_args=["-g0", "-Wall", "-Wextra", f"-ffile-prefix-map={ROOT}=."],
+        extra_compile_args=["-g0", "-MMD", "-Wall", "-Wextra", f"-ffile-prefix-map={ROOT}=."],
     )
     commands = {"build": Build, "build_bpf": BuildBpf, "build_ext": build_ext}
     return {"ext_modules": [extension], "cmdclass": commands}

@@ -285,7 +285,7 @@ struct igsdk_code_head {
 	u32 pid;
 	s32 first_line;
 	u32 table_taken;
-	u32 space;
+	u32 version; /* of Python: 0x030d = 3.13 */
 };
 
 struct igsdk_code {

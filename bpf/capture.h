@@ -67,7 +67,7 @@ static __always_inline void fill_code(struct igsdk_code_head *head, struct room 
 	head->code = key->code;
 	head->check = key->check;
 	head->pid = walk->head.pid;
-	head->space = walk->head.space;
+	head->version = python->version;
 	head->first_line = code_int(walk, python->code_first_line);
 	head->table = code_word(walk, python->code_table);
 	head->table_length = user_word(head->table + python->bytes_size);

@@ -299,7 +299,7 @@ LAYOUTS: dict[str, list[Any]] = {
         ("pid", "<u4"),
         ("first_line", "<i4"),
         ("table_taken", "<u4"),
-        ("space", "<u4"),
+        ("version", "<u4"),
         ("name_bytes", "V256"),
         ("file_bytes", "V512"),
         ("table_bytes", "V2048"),

@@ -64,7 +64,7 @@ void CodeBook::tell(const Record &record, const std::optional<igsdk_python> &lay
     Code told;
     told.told = true;
     told.first_line = head.first_line;
-    told.version = layout ? layout->version : 0;
+    told.version = static_cast<uint16_t>(head.version);
     told.complete = name.complete && file.complete && table.complete;
     told.name = marked(std::move(name));
     told.file = marked(std::move(file));
