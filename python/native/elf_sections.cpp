@@ -9,6 +9,7 @@ namespace igsdk {
 namespace {
 
 constexpr size_t kMaxHeaders = 0xffff;
+constexpr size_t kMaxCode = 256; // sections of code; linkers make about ten
 constexpr size_t kMaxNotes = 64 * 1024;
 constexpr size_t kSymbolsAtOnce = 2048;
 constexpr size_t kPackedAtOnce = 64 * 1024;
@@ -44,6 +45,9 @@ ElfSections::ElfSections(std::shared_ptr<const Bytes> bytes) : bytes_(std::move(
     if (count == 0 && bytes_->read(header_.e_shoff, &first, sizeof(first)) == sizeof(first))
         count = std::min<uint64_t>(first.sh_size, kMaxHeaders);
     sections_ = bytes_->table<Elf64_Shdr>(header_.e_shoff, count);
+    for (size_t i = 0; i < sections_.size() && code_.size() < kMaxCode; i++)
+        if (sections_[i].sh_flags & SHF_EXECINSTR)
+            code_.push_back(i);
 }
 
 std::string ElfSections::name(const Elf64_Shdr &section) const {
@@ -70,10 +74,11 @@ const Elf64_Shdr *ElfSections::find(uint32_t type) const {
 }
 
 const Elf64_Shdr *ElfSections::code_at(uint64_t address) const {
-    for (const Elf64_Shdr &section : sections_)
-        if ((section.sh_flags & SHF_EXECINSTR) && address >= section.sh_addr &&
-            address - section.sh_addr < section.sh_size)
+    for (size_t number : code_) {
+        const Elf64_Shdr &section = sections_[number];
+        if (address >= section.sh_addr && address - section.sh_addr < section.sh_size)
             return &section;
+    }
     return nullptr;
 }
 

@@ -64,6 +64,7 @@ class ElfSections {
     std::shared_ptr<const Bytes> bytes_;
     Elf64_Ehdr header_{};
     std::vector<Elf64_Shdr> sections_;
+    std::vector<size_t> code_; // numbers of those that hold code
 };
 
 std::string hex(const unsigned char *bytes, size_t size);

@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kMaxFunctions = 2'000'000;
 constexpr size_t kMaxSymbols = 8'000'000; // of any type, to look through
 constexpr size_t kMaxStubs = 100'000;
+constexpr size_t kMaxLabels = 100'000; // symbols without a type, whose names are looked at
 // How many addresses before the one looked for are asked whether they reach it, and
 // how many names of one address are compared.
 constexpr size_t kEnclosing = 16, kAliases = 16;
@@ -67,20 +68,23 @@ void SymbolIndex::put(const Symbol &symbol, uint8_t source, size_t sorted) {
     if (!rank || symbol.address == 0 || symbol.address > kMaxAddress ||
         known(symbol.address, sorted))
         return;
-    if ((*rank & label) && !code_.code_at(symbol.address))
-        return;
     if (entries_.size() >= kMaxFunctions) {
         complete_ = false;
         return;
     }
     auto size = static_cast<uint32_t>(std::min<uint64_t>(symbol.size, UINT32_MAX));
     Entry entry{symbol.address, *rank, source, symbol.name, size};
-    if (*rank & label) {
-        std::string name = name_of(entry);
-        if (name.empty() || name[0] == '$' || name[0] == '.') // of the assembler's own
-            return;
-    }
-    entries_.push_back(entry);
+    if (!(*rank & label) || is_label(entry))
+        entries_.push_back(entry);
+}
+
+// In code, and not of the assembler's own making.
+bool SymbolIndex::is_label(const Entry &entry) {
+    if (!code_.code_at(entry.address) || labels_ >= kMaxLabels)
+        return false;
+    labels_++;
+    std::string name = name_of(entry);
+    return !name.empty() && name[0] != '$' && name[0] != '.';
 }
 
 bool SymbolIndex::known(uint64_t address, size_t sorted) const {

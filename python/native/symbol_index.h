@@ -52,6 +52,7 @@ class SymbolIndex {
 
     void add_table(const ElfSections &file, uint32_t table);
     void put(const Symbol &symbol, uint8_t source, size_t sorted);
+    bool is_label(const Entry &entry);
     bool known(uint64_t address, size_t sorted) const;
     void sort_from(size_t sorted);
     const Entry *best(Iterator first, Iterator last, uint64_t address, bool nearest) const;
@@ -61,6 +62,7 @@ class SymbolIndex {
     const ElfSections &code_;
     std::vector<Source> sources_;
     std::vector<Entry> entries_;
+    size_t labels_ = 0;
     bool complete_ = true;
 };
 
