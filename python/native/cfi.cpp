@@ -325,7 +325,7 @@ std::shared_ptr<const FrameRules> CallFrames::look_up(uint64_t offset, bool call
     if (address && starts_at(*address))
         return outermost_rules();
     auto rules = rules_of_code(code);
-    return rules || !address || !caller ? rules : by_entry(*address);
+    return rules || !address || !caller ? rules : by_entry(*address, code);
 }
 
 std::shared_ptr<const FrameRules> CallFrames::by_tables(uint64_t address) {
@@ -341,10 +341,12 @@ std::shared_ptr<const FrameRules> CallFrames::shared(std::shared_ptr<const Frame
 }
 
 // A new context returns to the first instruction of what is to run at its end.
-std::shared_ptr<const FrameRules> CallFrames::by_entry(uint64_t address) {
+std::shared_ptr<const FrameRules> CallFrames::by_entry(uint64_t address, const std::string &code) {
     auto rules = by_tables(address);
     if (!rules)
         return nullptr;
+    if (ends_context(code))
+        return outermost_rules();
     auto entered = std::make_shared<FrameRules>(*rules);
     entered->entered = true;
     return entered;

@@ -26,7 +26,7 @@ class CallFrames {
   private:
     std::shared_ptr<const FrameRules> look_up(uint64_t offset, bool caller);
     std::shared_ptr<const FrameRules> by_tables(uint64_t address);
-    std::shared_ptr<const FrameRules> by_entry(uint64_t address);
+    std::shared_ptr<const FrameRules> by_entry(uint64_t address, const std::string &code);
     bool starts_at(uint64_t address);
     std::shared_ptr<const FrameRules> shared(std::shared_ptr<const FrameRules> rules);
     FrameTables &tables();

@@ -263,6 +263,11 @@ Rules rules_of_code(const std::string &code) {
     return kIsX86 ? x86::epilogue(code) : arm::epilogue(code);
 }
 
+bool ends_context(const std::string &code) {
+    // x86-64: mov rbx, rsp; arm64: mov x0, x19.
+    return kIsX86 ? begins(code, 0, "\x48\x89\xdc", 3) : begins(code, 0, "\xe0\x03\x13\xaa", 4);
+}
+
 Rules rules_at_entry() {
     Epilogue state;
     if (returns_on_stack()) {

@@ -18,6 +18,9 @@ std::shared_ptr<const FrameRules> outermost_rules();
 // Whether the code is what the kernel has signal handlers return to.
 bool is_signal_return(const std::string &code);
 
+// Whether a function's code begins as the one of glibc that goes on after a context's end.
+bool ends_context(const std::string &code);
+
 // The code runs straight to its return, ends the thread, or ends a signal handler;
 // else nullptr.
 std::shared_ptr<const FrameRules> rules_of_code(const std::string &code);

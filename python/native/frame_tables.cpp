@@ -16,8 +16,9 @@ constexpr size_t kMaxCommon = 4096;       // bytes of a common entry
 constexpr size_t kMaxEntry = 256 * 1024;  // bytes of an entry
 constexpr size_t kMaxCommons = 4096;      // kept
 constexpr size_t kMaxIndexed = 32u << 20; // bytes of a section that has no search table
-constexpr size_t kMaxKnown = 300'000;     // entries of such a section
-constexpr size_t kWindow = 512;           // rows of the search table read at once
+constexpr size_t kMaxIndexedSections = 4;
+constexpr size_t kMaxKnown = 300'000; // entries of such a section
+constexpr size_t kWindow = 512;       // rows of the search table read at once
 
 struct Row { // of .eh_frame_hdr, both relative to its own address
     int32_t start, entry;
@@ -105,7 +106,7 @@ std::string short_text(Cursor &cursor) {
 
 FrameTables::FrameTables(int fd) : fd_(fd) {
     Elf64_Ehdr header;
-    if (read_header(header) && table_entries_ == 0)
+    if (read_header(header))
         read_sections(header);
 }
 
@@ -190,9 +191,10 @@ void FrameTables::read_sections(const Elf64_Ehdr &header) {
             (section.sh_flags & SHF_COMPRESSED))
             continue;
         std::string name = names.c_str() + section.sh_name;
-        if (name == ".eh_frame" || (name == ".debug_frame" && section_.size == 0))
-            section_ = {section.sh_addr, section.sh_offset, section.sh_size, name == ".eh_frame"};
-        if (name == ".eh_frame" && section.sh_size > 0)
+        bool debug = name == ".debug_frame";
+        if (debug || (name == ".eh_frame" && table_entries_ == 0))
+            sections_.push_back({section.sh_addr, section.sh_offset, section.sh_size, debug});
+        if (sections_.size() == kMaxIndexedSections)
             return;
     }
 }
@@ -207,7 +209,7 @@ std::optional<uint64_t> FrameTables::address_of(uint64_t offset) const {
 std::optional<FrameTables::Place> FrameTables::place_of(uint64_t address) const {
     for (const Load &load : loads_)
         if (address >= load.address && address - load.address < load.size)
-            return Place{address - load.address + load.offset, address};
+            return Place{address - load.address + load.offset, address, std::nullopt};
     return std::nullopt;
 }
 
@@ -239,8 +241,6 @@ std::optional<FrameTables::Place> FrameTables::search(uint64_t address) const {
 }
 
 std::optional<FrameTables::Place> FrameTables::look_up(uint64_t address) {
-    if (table_entries_)
-        return search(address);
     if (!indexed_)
         index();
     auto above =
@@ -251,26 +251,34 @@ std::optional<FrameTables::Place> FrameTables::look_up(uint64_t address) {
     return above->place;
 }
 
-// Static programs of old toolchains, and files that carry .debug_frame only.
+// Static programs of old toolchains, and files that carry .debug_frame.
 void FrameTables::index() {
     indexed_ = true;
-    std::string bytes = read_some(section_.offset, std::min<uint64_t>(section_.size, kMaxIndexed));
+    for (const Section &section : sections_)
+        index(section);
+    window_ = std::string();
+    std::sort(known_.begin(), known_.end(),
+              [](const Known &a, const Known &b) { return a.start < b.start; });
+    known_.shrink_to_fit();
+}
+
+void FrameTables::index(const Section &section) {
+    window_ = read_some(section.offset, std::min<uint64_t>(section.size, kMaxIndexed));
+    window_offset_ = section.offset;
     uint64_t at = 0;
-    while (at + 8 <= bytes.size() && known_.size() < kMaxKnown) {
+    while (at + 8 <= window_.size() && known_.size() < kMaxKnown) {
         uint32_t length;
-        std::memcpy(&length, bytes.data() + at, sizeof(length));
+        std::memcpy(&length, window_.data() + at, sizeof(length));
         if (length == 0 || length >= 0xfffffff0)
             break;
-        Place place{section_.offset + at, section_.address + at};
+        Place place{section.offset + at, section.address + at, std::nullopt};
+        if (section.debug)
+            place.debug = section.offset;
         FrameEntry entry;
         if (parse_entry(place, entry))
             known_.push_back({entry.start, entry.end, place});
         at += 4 + uint64_t{length};
     }
-    window_ = std::string();
-    std::sort(known_.begin(), known_.end(),
-              [](const Known &a, const Known &b) { return a.start < b.start; });
-    known_.shrink_to_fit();
 }
 
 // The bytes of an entry behind its length; "" where there is none.
@@ -297,8 +305,7 @@ FrameCommon FrameTables::parse_common(const Place &place) const {
     Cursor cursor = over(bytes);
     uint32_t id = cursor.fixed<uint32_t>();
     uint8_t version = cursor.fixed<uint8_t>();
-    bool exception = table_entries_ || section_.exception;
-    if (!cursor.ok() || id != (exception ? 0 : UINT32_MAX) ||
+    if (!cursor.ok() || id != (place.debug ? UINT32_MAX : 0) ||
         (version != 1 && version != 3 && version != 4))
         return common;
     std::string letters = short_text(cursor);
@@ -318,17 +325,16 @@ FrameCommon FrameTables::parse_common(const Place &place) const {
 }
 
 FrameTables::Place FrameTables::common_of(const Place &entry, uint32_t pointer) const {
-    if (table_entries_ || section_.exception)
-        return {entry.offset + 4 - pointer, entry.address + 4 - pointer};
-    return {section_.offset + pointer, section_.address + pointer};
+    if (entry.debug)
+        return {*entry.debug + pointer, 0, entry.debug};
+    return {entry.offset + 4 - pointer, entry.address + 4 - pointer, std::nullopt};
 }
 
 bool FrameTables::parse_entry(const Place &place, FrameEntry &entry) {
     std::string bytes = read_entry(place.offset, kMaxEntry);
     Cursor cursor = over(bytes);
     uint32_t pointer = cursor.fixed<uint32_t>();
-    bool exception = table_entries_ || section_.exception;
-    if (!cursor.ok() || pointer == (exception ? 0 : UINT32_MAX))
+    if (!cursor.ok() || pointer == (place.debug ? UINT32_MAX : 0))
         return false;
     const FrameCommon &common = common_at(common_of(place, pointer));
     if (!common.good)
@@ -345,8 +351,10 @@ bool FrameTables::parse_entry(const Place &place, FrameEntry &entry) {
 }
 
 bool FrameTables::find(uint64_t address, FrameEntry &entry) {
-    auto place = look_up(address);
-    return place && parse_entry(*place, entry) && entry.start <= address && address < entry.end;
+    auto holds = [&](const std::optional<Place> &place) {
+        return place && parse_entry(*place, entry) && entry.start <= address && address < entry.end;
+    };
+    return holds(search(address)) || holds(look_up(address));
 }
 
 } // namespace igsdk

@@ -51,12 +51,15 @@ class FrameTables {
         uint64_t address, offset, size;
         bool code;
     };
-    struct Section {
-        uint64_t address = 0, offset = 0, size = 0;
-        bool exception = true; // .eh_frame, else .debug_frame
-    };
+    // Where an entry stands: in the file, as the file numbers it, and, in .debug_frame
+    // only, where that section begins in the file.
     struct Place {
-        uint64_t offset, address; // in the file; as the file numbers it
+        uint64_t offset, address;
+        std::optional<uint64_t> debug;
+    };
+    struct Section {
+        uint64_t address, offset, size;
+        bool debug; // .debug_frame, else .eh_frame
     };
     struct Known {
         uint64_t start, end;
@@ -72,6 +75,7 @@ class FrameTables {
     std::optional<Place> search(uint64_t address) const;
     std::optional<Place> look_up(uint64_t address);
     void index();
+    void index(const Section &section);
     std::string read_entry(uint64_t offset, size_t limit) const;
     const FrameCommon &common_at(const Place &place);
     FrameCommon parse_common(const Place &place) const;
@@ -82,7 +86,7 @@ class FrameTables {
     uint16_t machine_ = 0;
     uint64_t entry_ = 0;
     std::vector<Load> loads_;
-    Section section_;                     // where entries are; size 0 = not known
+    std::vector<Section> sections_;       // those without a search table
     uint64_t table_ = 0, table_base_ = 0; // of .eh_frame_hdr: offset, address
     uint64_t table_entries_ = 0;
     bool indexed_ = false;

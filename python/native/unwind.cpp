@@ -133,19 +133,20 @@ class Walk {
 
     bool try_rules(const FrameRules &rules) {
         State before = at_;
-        if (!apply(rules) && at_.registers.values[kMachine.stack] % 8 == 0 &&
-            (at_.pc == 0 || follows_call(at_)))
+        if (!apply(rules) && at_.registers.values[kMachine.stack] % 8 == 0 && follows_call(at_))
             return true;
         at_ = before;
         return false;
     }
 
+    // Calls return behind themselves, handlers of signals where the kernel says.
     bool follows_call(const State &state) const {
         const Region *region = region_at(state);
         if (!region)
             return false;
         size_t size = std::min<uint64_t>(kCallBytes, state.pc - region->start);
-        return ends_with_call(read_code(*region, state.pc - size, size));
+        return ends_with_call(read_code(*region, state.pc - size, size)) ||
+               is_signal_return(read_code(*region, state.pc, kCodeBytes));
     }
 
     std::string read_code(const Region &region, uint64_t address, size_t size) const {
