@@ -330,3 +330,17 @@ def test_a_process_can_record_itself(driver: Driver) -> None:
     words = [sys.executable, str(script), str(driver.libcuda)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=30)
     assert done.stdout == f"{M} 1 []\n", done.stderr
+
+
+def test_libraries_of_strangers_are_not_spoken_of(driver: Driver) -> None:
+    """Other programs of the machine end early too; the run of a command is about its own."""
+    with recording(driver, argv=["true"]) as run:
+        unreadable = run._session.libraries.unreadable
+        unreadable.add(1)
+        strangers = run._session.unheld(run._session.reading())
+        assert run._session.command
+        unreadable.add(run._session.command.pid)
+        own = run._session.unheld(run._session.reading())
+    assert strangers == []
+    assert len(own) == 1
+    assert own[0].startswith("1 process ended before the driver library ")

@@ -179,3 +179,19 @@ def test_ascii_only_output() -> None:
     done = igsdk_command("report", "f\u00e4hlt.pb.gz", env=environment)
     assert done.returncode == 7
     assert "does not exist" in done.stderr or "No such file" in done.stderr
+
+
+@pytest.mark.parametrize(("whole", "longest"), [("", 700), ("1", 200_000)])
+def test_a_mistake_does_not_fill_the_terminal(
+    whole: str,
+    longest: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What went wrong may be about a whole file's bytes; nobody wants to scroll past them."""
+    monkeypatch.setenv("IGSDK_TRACEBACK", whole)
+    output.report_mistake(TypeError(f"not an integer: {b'x' * 50_000!r}"))
+    text = capsys.readouterr().err
+    assert "This is a mistake in igsdk: TypeError: not an integer: b'xxx" in text
+    assert "Please report it" in text
+    assert longest / 2 < len(text) < longest

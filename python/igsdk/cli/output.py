@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _GONE = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
 _CLEAR = "\r\x1b[K"
+#: so much of what an unforeseen error says is shown
+_MESSAGE = 500
 
 
 class OutputClosed(Exception):
@@ -101,11 +103,18 @@ def complain(error: IgsdkError) -> None:
 def report_mistake(error: Exception) -> None:
     """One line for what nobody foresaw; the traceback only when it is asked for."""
     _show_traceback(error)
-    name, text = type(error).__name__, " ".join(str(error).split())
+    name, text = type(error).__name__, _message(error)
     say(
         f"This is a mistake in igsdk: {name}{': ' if text else ''}{text}. "
         "Please report it, with what IGSDK_TRACEBACK=1 shows."
     )
+
+
+def _message(error: Exception) -> str:
+    """What the error says, in one line and not without end: it may quote a whole file."""
+    text = " ".join(str(error).split())
+    whole = os.environ.get("IGSDK_TRACEBACK") == "1"
+    return text if whole or len(text) <= _MESSAGE else f"{text[:_MESSAGE].rstrip()}…"
 
 
 def _show_traceback(error: Exception) -> None:

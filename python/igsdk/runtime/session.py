@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _abi
 from .._errors import ExtensionMissing, KernelUnsupported
+from .._units import plural
 from . import kernel
 from .attic import Attic
 from .libraries import ANYBODY, PREFIX, Libraries, find_mapped
@@ -426,10 +427,11 @@ class Session:
         sentences = []
         # A file that is another one to each container may be the one that has probes.
         unread = self.libraries.unreadable - set(reading.snapshot.processes["pid"].tolist())
-        if unread:
+        pids = self.chosen_pids(reading)
+        if unread := unread if pids is None else unread & pids:
             sentences.append(
-                f"{len(unread)} processes had ended before the driver library that "
-                "they had mapped could be opened: if nobody else uses it, they are not in here."
+                f"{plural(len(unread), 'process')} ended before the driver library there could "
+                "be opened: unless others use the same file, those calls are not in here."
             )
         remote = {kind for _, kind in (self._gate.unmarked if self._gate else ())} & _REMOTE
         if remote:
