@@ -21,6 +21,8 @@ COUNT = 20_000
 ROUNDS = 5
 PYTHON = 40
 NATIVE = 22  # of our own; the interpreter's, libffi's and libc's bring it to 40
+#: another interpreter than ours may be the client's
+PYTHON_PROGRAM = os.environ.get("IGSDK_BENCH_PYTHON", sys.executable)
 PAUSE_US = 1_000  # for stacks that all go up the ring
 
 
@@ -45,7 +47,7 @@ class DeepClient:
         self.library = folder / f"{name}.so"
         self.library.write_bytes((folder / "stub.so").read_bytes())
         self._process = subprocess.Popen(
-            [os.environ.get("IGSDK_BENCH_PYTHON", sys.executable), HERE / "deep.py", self.library, folder / "deep.so"],
+            [PYTHON_PROGRAM, HERE / "deep.py", self.library, folder / "deep.so"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -139,8 +141,8 @@ def _say_stacks(case: Case) -> None:
     calls = sum(row["alloc_objects"] for row in rows)
     depths = {_depths(row["stack"]) for row in rows}
     told = ", ".join(f"{python} Python and {native} native" for python, native in sorted(depths))
-    fresh = case.run._session.tracer.fresh_stacks
-    say(f"  {case.name}: {calls:,} calls, {1 - fresh / max(calls, 1):.2%} recognised; frames {told}")
+    hits = 1 - case.run._session.tracer.fresh_stacks / max(calls, 1)
+    say(f"  {case.name}: {calls:,} calls, {hits:.2%} recognised; frames {told}")
 
 
 def _depths(stack: tuple[igsdk.Frame, ...]) -> tuple[int, int]:

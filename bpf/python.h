@@ -142,6 +142,18 @@ static __always_inline u64 table_hash(struct walk *walk, const struct igsdk_pyth
 	return hash;
 }
 
+/* Functions that call one another often share the string with the name of their file. */
+static __always_inline u64 file_length(struct walk *walk, const struct igsdk_python *python)
+{
+	u64 address = code_word(walk, python->code_file);
+
+	if (address != walk->file_address) {
+		walk->file_length = user_word(address + python->string_length);
+		walk->file_address = address;
+	}
+	return walk->file_length;
+}
+
 /*
  * A code object's address may be used again, and all that it points to may come back at
  * the same addresses too. From 3.12 on a counter tells one from another.
@@ -154,7 +166,9 @@ static __always_inline u64 code_check(struct walk *walk, const struct igsdk_pyth
 	check += code_word(walk, python->code_name) * 0x9e3779b97f4a7c15ULL;
 	check += code_word(walk, python->code_table) * 0x165667b19e3779f9ULL;
 	check = igsdk_mix(check, code_int(walk, python->code_first_line));
-	return igsdk_mix(check, version ? version : table_hash(walk, python));
+	if (version)
+		return igsdk_mix(check, version);
+	return igsdk_mix(check + file_length(walk, python), table_hash(walk, python));
 }
 
 static __always_inline u64 thread_pointer(struct task_struct *task)
@@ -433,7 +447,7 @@ GLOBAL int python_walk(u32 slot)
 	run.python = &space->python;
 	run.process = walk->head.process;
 	run.flags = IGSDK_CAPTURE_PYTHON;
-	walk->window_page = walk->code_address = 0;
+	walk->window_page = walk->code_address = walk->file_address = 0;
 	run.frame = first_frame(walk, space);
 	bpf_loop(MAX_STEPS, frame_step, &run, 0);
 	if (run.frame && !(run.flags & IGSDK_CAPTURE_PYTHON_FAULT))
