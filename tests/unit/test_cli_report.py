@@ -67,7 +67,7 @@ def test_the_file_has_a_default(
     ("arguments", "first"),
     [
         (["--by", "line"], r"73\.00 MiB +main  train\.py:1$"),
-        (["--by", "line", "--top", "1"], r"73\.00 MiB +main  train\.py:1$"),
+        (["--by", "line", "--top", "1"], r"64\.00 MiB +64\.00 MiB +load  train\.py:7$"),
         (["--by", "line", "--value", "peak", "--filter", "kind=pool"], r"1\.00 MiB +1\.00 MiB"),
         (["--by", "function"], r"73\.00 MiB +73\.00 MiB +100\.0 % +load"),
         (["--by", "stack", "--value", "peak"], r"1\. 128\.00 MiB"),
@@ -98,14 +98,28 @@ def test_top_limits_the_rows(profile: Path, capsys: pytest.CaptureFixture[str]) 
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
+@pytest.mark.parametrize("by", ["line", "function"])
+def test_those_who_asked_come_before_their_callers(
+    profile: Path, capsys: pytest.CaptureFixture[str], by: str
+) -> None:
+    """A caller of everything has the largest total and is not what anybody looks for."""
+    run(["report", str(profile), "--by", by])
+    (last,) = [row for row in capsys.readouterr().out.splitlines()[1:] if "main" in row]
+    assert last.split()[:2] == ["0", "B"]
+    run(["report", str(profile), "--by", by, "--json"])
+    rows = json.loads(capsys.readouterr().out)["top"]
+    assert [row["name"] for row in rows[-2:]] == ["load", "main"]
+    assert (rows[-1]["self"], rows[-1]["total"]) == (0, 73 * MIB)
+
+
 def test_json(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["report", str(profile), "--json", "--value", "peak", "--by", "line"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["value"] == "peak_space"
     assert record["totals"]["inuse_space"]["own"] == 73 * MIB
     assert record["by"] == "line"
-    assert record["top"][1]["self"] == 128 * MIB
-    assert record["top"][1]["line"] == 9
+    assert record["top"][0]["self"] == 128 * MIB
+    assert record["top"][0]["line"] == 9
 
 
 @pytest.mark.parametrize("bad", ["kind", "=x", "pid=many", "colour=red"])

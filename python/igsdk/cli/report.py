@@ -43,7 +43,7 @@ _OF_PROCESSES = ("process", "pid", "node", "namespace", "pod", "container")
 @click.option(
     "--by",
     type=click.Choice(["function", "line", "stack"]),
-    help="Only the holders, one function, line or stack each.",
+    help="Only the holders, one function, line or stack each, by what it asked for itself.",
 )
 @click.option("--value", type=click.Choice(list(_VALUES)), help="What to rank by.")
 @click.option(
@@ -166,10 +166,11 @@ def _table(profile: Profile, by: By, count: int) -> list[str]:
 def _record(profile: Profile, by: By | None, count: int) -> dict[str, Any]:
     """What `--json` prints; the keys are stable."""
     from igsdk.views import report_record
+    from igsdk.views.holders import holder_rows
 
     record = report_record(profile, count)
     if by:
-        rows = profile.top(count, record["value"], by)
+        rows = holder_rows(profile, count, record["value"], by)
         record |= {"by": by, "top": [_row(row) for row in rows]}
     return record
 

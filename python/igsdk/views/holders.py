@@ -13,6 +13,7 @@ from igsdk.views.text import cut_place, frame_label, sentence, shorten, table
 if TYPE_CHECKING:
     from igsdk._events import Frame
     from igsdk.profile import Profile, TopRow
+    from igsdk.profile.top import By
 
 #: of a deep stack are shown its root, the frame that asked with its callers, and its leaf
 _ROOT_FRAMES, _CALLERS, _LEAF_FRAMES = 4, 15, 4
@@ -74,11 +75,18 @@ def asking_rows(profile: Profile, top: int, value: str) -> list[TopRow]:
     return sorted(rows, key=lambda row: -abs(row.self))[:top]
 
 
+def holder_rows(profile: Profile, top: int, value: str, by: By) -> list[TopRow]:
+    """Functions or lines by what they hold themselves, their callers after them; or stacks."""
+    if by == "stack":
+        return profile.top(top, value, "stack")
+    rows = profile.asked().top(10**9, value, by)
+    return sorted(rows, key=lambda row: (-abs(row.self), -abs(row.total)))[:top]
+
+
 def function_lines(profile: Profile, top: int, width: int) -> list[str]:
     """The functions that hold most themselves, with total and self as flame graphs have them."""
     value = shown_value(profile)
-    rows = profile.asked().top(10**9, value)
-    rows = sorted(rows, key=lambda row: (-abs(row.self), -abs(row.total)))[:top]
+    rows = holder_rows(profile, top, value, "function")
     if not rows:
         return []
     whole = profile.total(value)
@@ -97,9 +105,9 @@ def function_lines(profile: Profile, top: int, width: int) -> list[str]:
 
 
 def line_lines(profile: Profile, top: int, width: int) -> list[str]:
-    """The lines of code that hold most; functions where the profile has no lines."""
+    """The lines of code that hold most themselves; functions where the profile has no lines."""
     value = shown_value(profile)
-    rows = profile.asked().top(top, value, "line")
+    rows = holder_rows(profile, top, value, "line")
     if not rows:
         return []
     if not any(frame.line for frame in profile.frames()):
