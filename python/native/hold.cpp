@@ -48,7 +48,6 @@ const std::set<decltype(statfs::f_type)> kHeldMagics = {
 // kernel refuses the workload's open.
 constexpr size_t kEventsAtOnce = 16;
 constexpr size_t kMaxWaiting = 64;
-using Identity = std::pair<uint64_t, uint64_t>; // device, inode
 
 // One open that waits. The descriptor stays open as long as Python has this, also when
 // the deadline has let the open go on: its number can't come to mean another file.
@@ -143,18 +142,6 @@ class OpenHold {
         return true;
     }
 
-    // Opens of this file are let through from now on, also those that wait already.
-    void allow_known(uint64_t device, uint64_t inode) {
-        std::lock_guard<std::mutex> guard(lock_);
-        Identity identity{device, inode};
-        known_.insert(identity);
-        for (auto next = waiting_.begin(); next != waiting_.end();) {
-            auto waiting = next++;
-            if (waiting->second.identity == identity)
-                answer(waiting);
-        }
-    }
-
     std::map<std::string, uint64_t> counts() {
         std::lock_guard<std::mutex> guard(lock_);
         return {{"opens", opens_},
@@ -186,7 +173,6 @@ class OpenHold {
   private:
     struct Waiting {
         std::shared_ptr<Fd> file;
-        Identity identity;
         uint64_t until;
     };
 
@@ -284,8 +270,6 @@ class OpenHold {
 
     void hold(Fd fd, const std::string &path, const struct stat &status, pid_t pid) {
         std::lock_guard<std::mutex> guard(lock_);
-        if (known_.count({status.st_dev, status.st_ino}))
-            return allow(fd.get());
         if (waiting_.size() >= kMaxWaiting) {
             full_++;
             return allow(fd.get());
@@ -295,8 +279,7 @@ class OpenHold {
         auto file = std::make_shared<Fd>(std::move(fd));
         fresh_.push_back(
             {token, path, file, status.st_dev, status.st_ino, pid, clock_ns(CLOCK_BOOTTIME)});
-        waiting_[token] = {
-            file, {status.st_dev, status.st_ino}, clock_ns(CLOCK_MONOTONIC) + deadline_ns_};
+        waiting_[token] = {file, clock_ns(CLOCK_MONOTONIC) + deadline_ns_};
         signal_eventfd(ready_);
     }
 
@@ -317,7 +300,6 @@ class OpenHold {
     std::mutex lock_;
     std::map<uint64_t, Waiting> waiting_;
     std::vector<Held> fresh_;
-    std::set<Identity> known_;
     std::map<std::string, std::string> unmarked_;
     uint64_t tokens_ = 0, held_ = 0, late_ = 0, full_ = 0;
     std::atomic<uint64_t> opens_{0};
@@ -348,7 +330,6 @@ void register_hold(py::module_ &m) {
         .def("fileno", &OpenHold::fileno)
         .def("take", &OpenHold::take)
         .def("release", &OpenHold::release, py::arg("token"))
-        .def("allow_known", &OpenHold::allow_known, py::arg("device"), py::arg("inode"))
         .def("counts", &OpenHold::counts)
         .def("unmarked",
              [](OpenHold &hold) {

@@ -21,7 +21,7 @@ def in_child(work):
     child = os.fork()
     if child == 0:
         try:
-            told.restart(first)
+            told.forked(first)
             work()
         finally:
             os._exit(1)

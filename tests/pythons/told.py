@@ -27,11 +27,11 @@ P = ctypes.byref(ctypes.c_uint64())
 for _function in (take, held):
     _function.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
-BLOCK = 1000
 QUALIFIED = sys.version_info >= (3, 11)
 SHAPES = []
 
 _numbers = itertools.count()
+_block = 1000
 _out = -1
 _path = ""
 _before = False
@@ -55,12 +55,19 @@ def begin(path, first, name="", before=True):
 
 
 def restart(first):
-    """What a process does that has no driver state yet: also each fork."""
+    """What a process does that has no driver state yet."""
     global _numbers
     _numbers = itertools.count(first)
     assert _driver.cuInit(0) == 0
     assert _driver.cuDevicePrimaryCtxRetain(ctypes.byref(_context), 0) == 0
     join()
+
+
+def forked(first):
+    """What a fork does; its own children have smaller blocks, which lie within its own."""
+    global _block
+    _block //= 10
+    restart(first)
 
 
 def join():
@@ -82,7 +89,7 @@ def place():
 def block():
     """The first of a block of numbers, for another process."""
     first = next(_numbers)
-    for _ in range(BLOCK - 1):
+    for _ in range(_block - 1):
         next(_numbers)
     return first
 

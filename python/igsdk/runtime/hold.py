@@ -17,7 +17,10 @@ DEADLINE = 2.0  # seconds that an open waits at most
 
 
 class Gate:
-    """Holds each open of a libcuda in a process's mount namespace until it is attached.
+    """Holds each open of a libcuda in a process's mount namespace until we are ready for it.
+
+    Ready is: the file is attached, and the process that opens it is known. So each process
+    waits, though the file may be known from the one before.
 
     Args:
         pid: a process that has a mount namespace of its own; its opens, and those of its
@@ -62,7 +65,6 @@ class Gate:
                 if self._meet:
                     self._meet(held.pid)
             finally:
-                self._hold.allow_known(held.device, held.inode)
                 self._hold.release(held.token)
             if library is not None:
                 libraries.append(library)
