@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 
 import igsdk
+from igsdk._events import Frame
 from igsdk._run import Run
 
 from .support import HERE, compile_source, heading, say
@@ -145,6 +146,6 @@ def _say_stacks(case: Case) -> None:
     say(f"  {case.name}: {calls:,} calls, {hits:.2%} recognised; frames {told}")
 
 
-def _depths(stack: tuple[igsdk.Frame, ...]) -> tuple[int, int]:
+def _depths(stack: tuple[Frame, ...]) -> tuple[int, int]:
     python = sum(frame.kind == "python" for frame in stack)
     return python, sum(frame.kind in ("native", "interpreter") for frame in stack)

@@ -177,7 +177,7 @@ class Spaces:
         registers: bytes,
         stack: bytes,
         returns: Sequence[tuple[int, int]] = (),
-        all: bool = False,
+        all: bool = False,  # noqa: A002
     ) -> tuple[list[tuple[int, str, int, int, bool]], str]:
         """(pc, path, offset in the file, slot, guessed) of each frame, innermost first,
         and why it ends there ("" = at the outermost function). ``registers``: as in

@@ -242,7 +242,7 @@ def test_another_root(programs: dict[str, Path], tmp_path: Path) -> None:
 def test_a_process_that_is_gone(plugin: Path, libraries: list[Path], watch: MapWatch) -> None:
     """Its files were opened when it mapped a library that the watch is for."""
     spaces = Spaces(watch)
-    program = shutil.copy(plugin, libraries[0].parent / "program")
+    program = Path(shutil.copy(plugin, libraries[0].parent / "program"))
     with snapshot(program, *libraries) as taken:
         copies = [shutil.copy(path, f"{path}.kept") for path in (program, libraries[0])]
         for path in (program, *libraries):
