@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
 
 namespace igsdk {
 
@@ -23,14 +22,12 @@ class SpaceMap {
     // Code lies where other code lay: templates of the old one must fit no more.
     void bump(uint32_t pid);
     std::optional<igsdk_space> at(uint32_t pid) const;
-    // Also of a process that has just ended, as far as it can be told.
-    std::optional<igsdk_python> python(uint32_t pid);
+    // Of a process that lives; of another there is nothing to read by it.
+    std::optional<igsdk_python> python(uint32_t pid) const;
 
   private:
     const int map_;
-    std::mutex lock_;
-    std::unordered_map<uint32_t, igsdk_python> told_; // by pid; of processes that are gone too
-    std::optional<igsdk_python> newest_;
+    std::mutex lock_; // one change at a time
 };
 
 } // namespace igsdk
