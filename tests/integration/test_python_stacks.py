@@ -108,6 +108,13 @@ def test_stacks_are_whole(case: Case) -> None:
                 assert (str(sample), marks, stack.missing) == (str(sample), [], None)
 
 
+def test_nothing_is_lost(case: Case) -> None:
+    """But C that is too deep or has no unwind tables (-X perf), and unknown subinterpreters."""
+    known = ("stacks_cut", "unwind_ended", "python_missing")
+    lost = {name: n for name, n in case.recorded.losses.items() if n and name not in known}
+    assert lost == {}
+
+
 def shown(stack: Stack) -> list[Frame]:
     """The default view."""
     return [frame for frame in stack.frames if frame.kind in ("python", "native", "marker")]

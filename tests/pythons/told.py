@@ -23,7 +23,6 @@ from types import FrameType
 _driver = ctypes.CDLL("libcuda.so.1")
 take = _driver.cuMemAlloc_v2  # lets other threads run meanwhile
 held = ctypes.PyDLL("libcuda.so.1").cuMemAlloc_v2  # keeps the interpreter's lock
-P = ctypes.byref(ctypes.c_uint64())
 for _function in (take, held):
     _function.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
@@ -38,6 +37,21 @@ _before = False
 _shape = ""
 _context = ctypes.c_void_p()
 _waiting = threading.local()
+
+
+class _Address:
+    """Where the driver writes the address to: another place for each thread."""
+
+    @property
+    def _as_parameter_(self):
+        try:
+            return _waiting.address
+        except AttributeError:
+            _waiting.address = ctypes.byref(ctypes.c_uint64())
+            return _waiting.address
+
+
+P = _Address()
 
 
 def shape(function):
