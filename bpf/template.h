@@ -58,6 +58,7 @@ GLOBAL int template_find(u32 slot, u32 way)
 	struct walk *walk = walk_at(slot);
 	struct igsdk_template_key key = {.way = way};
 	struct igsdk_template *template;
+	u64 id;
 
 	if (!walk)
 		return 0;
@@ -67,10 +68,13 @@ GLOBAL int template_find(u32 slot, u32 way)
 	template = bpf_map_lookup_elem(&templates, &key);
 	if (!template || !template->n_slots)
 		return 0;
+	id = template->id;
 	copy_pages(walk, (walk->offset + template->bytes + PAGE_BYTES - 1) / PAGE_BYTES);
 	if (copied_bytes(walk) < template->bytes || !template_fits(walk, template))
 		return 0;
-	walk->head.template_id = template->id;
+	if (*(volatile u64 *)&template->id != id) /* another took its place meanwhile */
+		return 0;
+	walk->head.template_id = id;
 	walk->head.flags |= IGSDK_CAPTURE_TEMPLATE;
 	return 1;
 }

@@ -119,7 +119,9 @@ def source() -> Any:
 def stack_of(source: Source, raw: Raw, **more: Any) -> Stack:
     resolver = StackResolver(cast("Any", source), **more)
     source.waiting.append(raw)
-    assert resolver.take() == [(7, 70)]
+    seen: list[tuple[int, int]] = []
+    resolver.take(lambda pid, instance: seen.append((pid, instance)))
+    assert seen == [(7, 70)]
     stack = resolver.stack_of(70, 100 + raw.number)
     assert stack is not None
     return stack

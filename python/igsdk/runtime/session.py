@@ -346,8 +346,7 @@ class Session:
         """
         with self._condition:
             events = self.tracer.take_events()
-            for pid, instance in self.stacks.take():
-                self.table.see(pid, instance)
+            self.stacks.take(self.table.see)
             if events:
                 self._keep(events)
                 self._condition.notify_all()

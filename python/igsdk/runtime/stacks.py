@@ -78,13 +78,17 @@ class StackResolver:
         self._losses["python_missing"] = 0
         self.stacks: dict[int, Stack] = {}
 
-    def take(self) -> list[tuple[int, int]]:
-        """Resolves what has come since the last call; returns their (pid, instance)."""
-        seen = []
-        for raw in self._source.take_stacks():
+    def take(self, see: Callable[[int, int], None] = lambda pid, instance: None) -> None:
+        """Resolves what has come since the last call.
+
+        Before any name is looked up, which takes its time, `see` is told of the
+        processes: (pid, instance).
+        """
+        fresh = self._source.take_stacks()
+        for raw in fresh:
+            see(raw.pid, raw.process)
+        for raw in fresh:
             self._keep(raw.number, self._resolve(raw))
-            seen.append((raw.pid, raw.process))
-        return seen
 
     def meet(self, pid: int) -> None:
         """Opens what the names of a process may be read from when it is gone."""
