@@ -145,8 +145,12 @@ class Walk {
         if (!region)
             return false;
         size_t size = std::min<uint64_t>(kCallBytes, state.pc - region->start);
-        return ends_with_call(read_code(*region, state.pc - size, size)) ||
-               is_signal_return(read_code(*region, state.pc, kCodeBytes));
+        std::string before = read_code(*region, state.pc - size, size);
+        // What a process made itself is gone with it; that it was code is all there is to know.
+        // To refuse it would leave out a frame without a word: the next guess finds its caller.
+        if (before.empty() && !region->file)
+            return true;
+        return ends_with_call(before) || is_signal_return(read_code(*region, state.pc, kCodeBytes));
     }
 
     std::string read_code(const Region &region, uint64_t address, size_t size) const {

@@ -23,7 +23,7 @@ import pytest
 from tests.support import containerd, containers, shapes
 from tests.support.containers import BIN, BOOKS, LIBRARIES, VERSION, Container, container
 from tests.support.recording import Figures, balanced, info_of, recording
-from tests.support.simdriver import Books, all_books, build
+from tests.support.simdriver import TESTS, Books, all_books, build
 
 from igsdk._events import ProcessInfo
 from igsdk._run import Run
@@ -282,6 +282,26 @@ def test_a_stack_through_files_that_were_deleted(comm: str, lower: Path, tmp_pat
             go_on(box, "start")
             box.finish()
             assert_whole(run)
+
+
+def test_code_that_a_program_makes_has_the_names_that_it_gives(
+    run: Run, comm: str, lower: Path, tmp_path: Path
+) -> None:
+    """In the container's own /tmp, under the pid that it has there; also when it is gone."""
+    program = tmp_path / "made"
+    source = TESTS / "hostile" / "made.c"
+    subprocess.run(["cc", "-O2", "-o", program, source, "-ldl"], check=True)
+    put = [(f"{BIN}/made", program)]
+    with container(lower, tmp_path, "made", comm=comm, put=put, variables=_SLOW) as box:
+        box.finish()
+        assert (box.upper / "tmp/perf-1.map").exists()
+    stacks = [row["stack"] for row in run.profile().samples() if row["alloc_space"]]
+    names = [[frame.function for frame in stack] for stack in stacks]
+    assert sorted(each[:3] for each in names) == [
+        ["cuMemAlloc_v2", "Model::load(int) /app/model.js:3", "main"],
+        ["cuMemAlloc_v2", "later", "main"],
+    ]
+    assert losses(run) == {}
 
 
 _SHAPES: tuple[str, ...] = (
