@@ -78,7 +78,7 @@ class StackResolver:
         self._losses["python_missing"] = 0
         self.stacks: dict[int, Stack] = {}
 
-    def take(self, see: Callable[[int, int], None] = lambda pid, instance: None) -> None:
+    def take(self, see: Callable[[int, int], None] = lambda *_: None) -> None:
         """Resolves what has come since the last call.
 
         Before any name is looked up, which takes its time, `see` is told of the
