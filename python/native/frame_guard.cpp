@@ -143,13 +143,13 @@ bool guard_frame_program(std::string &program, uint16_t machine) {
         if (machine == EM_AARCH64 && code == DW_CFA_AARCH64_negate_ra_state)
             code = DW_CFA_nop;
         cursor.fixed<uint8_t>();
-        remembered += code == DW_CFA_remember_state;
+        remembered += (code == DW_CFA_remember_state) - (code == DW_CFA_restore_state);
         const char *shape = frame_operands(code);
         if (code >= DW_CFA_restore || (code >= DW_CFA_advance_loc && code < DW_CFA_offset))
             shape = "";
         else if (code >= DW_CFA_offset)
             shape = "u";
-        if (remembered > kMaxRemembered || !take_operands(cursor, shape))
+        if (remembered < 0 || remembered > kMaxRemembered || !take_operands(cursor, shape))
             return false;
     }
     return true;

@@ -132,8 +132,8 @@ def test_the_default_view_reads_from_module_to_driver(case: Case) -> None:
         assert (frames[-1].function, frames[-1].kind) == ("<module>", "python"), sample
         native = [file_of(frame) for frame in frames if frame.kind == "native"]
         assert [file for file, _ in groupby(native)] == ["libcuda", "libffi", "_ctypes"], sample
-        hidden = [frame for frame in stack.frames if frame.kind == "interpreter"]
-        assert "_PyEval_EvalFrameDefault" in {frame.function for frame in hidden}, sample
+        hidden = [frame.function for frame in stack.frames if frame.kind == "interpreter"]
+        assert any(name.startswith("_PyEval_EvalFrameDefault") for name in hidden), sample
 
 
 def test_c_between_python_and_python_stays(case: Case) -> None:

@@ -12,6 +12,7 @@ from .._events import Frame, marker
 from .mappings import plain_name
 from .merge import NativeCall, Role
 from .perf_maps import PerfMaps, is_trampoline
+from .pythons.pieces import EVAL, find_pieces
 
 if TYPE_CHECKING:
     from .._native import MappedFile, SymbolTable
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 _MAX_FILES = 1024  # each has a descriptor; what symbol tables keep is bounded by them
 _MAX_CALLS = 1 << 16
 
-_EVAL = "_PyEval_EvalFrameDefault"
 _CALLERS = frozenset(
     (
         *("_PyEval_Vector", "_PyFunction_Vectorcall", "PyEval_EvalCode", "PyEval_EvalCodeEx"),
@@ -29,7 +29,7 @@ _CALLERS = frozenset(
 )
 _INTERPRETER = re.compile(r"libpython\d[^/]*\.so[^/]*|python(\d[\w.]*)?(-dbg)?")
 # Its own program may have the interpreter linked in under any name.
-_LINKED_IN = ("_PyEval_EvalFrameDefault", "Py_IsInitialized")
+_LINKED_IN = (EVAL, "Py_IsInitialized")
 _C_LIBRARY = re.compile(r"(libc|libpthread|ld)[.-][^/]*|ld-[^/]*\.so[^/]*")
 _START = frozenset(
     (
@@ -68,12 +68,14 @@ class CodeFile:
         self.boundary = _BOUNDARIES.get(self.name.partition(".")[0])
         self.is_c_library = _C_LIBRARY.fullmatch(self.name) is not None
         self.is_interpreter = mapped is not None and _is_interpreter(self.name, mapped.fd)
+        self._pieces = _pieces(mapped) if mapped and self.is_interpreter else []
 
     def frames(self, offset: int) -> tuple[Frame, ...]:
         """The function at a file offset, and those inlined there, innermost first."""
         found = self.symbols.frames(offset) if self.symbols else []
         if not found:
-            found = [(f"{self.name}+{offset:#x}", None, 0)]
+            is_piece = any(offset in piece for piece in self._pieces)
+            found = [(f"{EVAL}.cold" if is_piece else f"{self.name}+{offset:#x}", None, 0)]
         return tuple(
             Frame(function, file or None, line, offset, self.path, self.build_id)
             for function, file, line in found
@@ -93,7 +95,7 @@ class CodeFile:
 
 def _role_in_interpreter(function: str) -> Role:
     base, _, suffix = function.partition(".")
-    if base == _EVAL:
+    if base == EVAL:
         return Role.EVAL_PART if suffix.startswith("part") else Role.EVAL
     return Role.CALLER if base in _CALLERS else Role.INTERPRETER
 
@@ -106,6 +108,12 @@ def _open(mapped: MappedFile | None, root: str) -> SymbolTable | None:
     with suppress(ValueError, OSError):
         return SymbolTable(mapped.fd, mapped.path, root)
     return None
+
+
+def _pieces(mapped: MappedFile) -> list[range]:
+    with suppress(ValueError, OSError):
+        return find_pieces(mapped.fd) if mapped.fd >= 0 else []
+    return []
 
 
 def _is_interpreter(name: str, fd: int) -> bool:
