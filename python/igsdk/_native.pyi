@@ -34,6 +34,12 @@ def elf_symbols(
     `exported`: only of those that others can link to, which takes no look at all symbols.
     """
 
+def function_pieces(fd: int, name: str) -> list[tuple[int, int]]:
+    """(start, end) in the file of what the compiler cut out of a function, `name.cold`.
+
+    Told by jumps and unwind tables, whether or not the pieces have symbols.
+    """
+
 def elf_section(fd: int, name: str) -> tuple[int, int] | None:
     """(address, size) of a section that has bytes in the file."""
 

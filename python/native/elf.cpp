@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a libcuda is, where its functions lie and where a probe on them is cheap.
 #include "elf_file.h"
+#include "function_pieces.h"
 #include "parts.h"
 
 #include <algorithm>
@@ -92,6 +93,13 @@ std::vector<Found> functions(int fd, const std::vector<std::string> &names) {
     };
     file.each_function(visit, kMaxSymbols);
     return {found.begin(), found.end()};
+}
+
+std::vector<std::pair<uint64_t, uint64_t>> pieces(int fd, const std::string &name) {
+    std::vector<std::pair<uint64_t, uint64_t>> found;
+    for (const Range &piece : PieceFinder(fd).find(name))
+        found.emplace_back(piece.start, piece.end);
+    return found;
 }
 
 // The first instructions of a function, x86-64.
@@ -197,6 +205,7 @@ void register_elf(py::module_ &m) {
         .def_readonly("data", &ElfInfo::data);
     m.def("elf_inspect", &inspect, py::arg("fd"));
     m.def("elf_functions", &functions, py::arg("fd"), py::arg("names"));
+    m.def("function_pieces", &pieces, py::arg("fd"), py::arg("name"));
     m.def("elf_symbols", &symbols, py::arg("fd"), py::arg("names"), py::arg("exported") = false);
     m.def("elf_section", &section, py::arg("fd"), py::arg("name"));
     m.def("elf_read", &read_at, py::arg("fd"), py::arg("address"), py::arg("size"));
