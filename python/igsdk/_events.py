@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from igsdk._function_names import readable
 from igsdk._units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ class Frame:
     def name(self) -> str:
         """The function, or the bare address where no symbol is known."""
         return self.function or hex(self.address)
+
+    @property
+    def shown_name(self) -> str:
+        """The name for people: C++ and Rust without parameters and long template arguments."""
+        return readable(self.name) if self.kind in ("native", "interpreter") else self.name
 
     @property
     def place(self) -> str:
@@ -228,7 +234,7 @@ class Event:
         if caller:
             freed = self.type in ("free", "implicit-free")
             place = f" ({caller.place})" if caller.kind == "python" and caller.place else ""
-            words.append(f"{'allocated at' if freed else 'at'} {caller.name}{place}")
+            words.append(f"{'allocated at' if freed else 'at'} {caller.shown_name}{place}")
         return "  ".join(words)
 
 

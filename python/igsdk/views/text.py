@@ -47,12 +47,13 @@ def frame_label(frame: Frame, place: str | None = None) -> str:
     """``name  place``, to be cut by :func:`cut_place`; ``place`` instead of the frame's own.
 
     A frame without a symbol is called ``file+offset``: its place is then the folder only.
+    C++ and Rust names are shown without what hardly tells them apart.
     """
     where = frame.place if place is None else place
     folder, _, file = where.rpartition("/")
     if frame.mapping and file and frame.name.startswith(f"{file}+0x"):
         where = folder
-    return f"{frame.name}  {where}".rstrip()
+    return f"{frame.shown_name}  {where}".rstrip()
 
 
 def cut_place(label: str, room: int) -> str:
