@@ -136,6 +136,24 @@ def test_who_a_container_is(run: Run, comm: str, lower: Path, tmp_path: Path) ->
         assert names[-1] == "_start"
 
 
+def test_the_whole_machine_by_container(lower: Path, tmp_path: Path) -> None:
+    """Nothing is chosen; afterwards each container's part is told by its id."""
+    with recording() as run:
+        run._session.libraries.admit_path(f"{lower}{LIBRARIES}/libcuda.so.1")
+        words = ("play", "-e", SCRIPT)
+        with (
+            container(lower, tmp_path, *words, variables=_SLOW) as one,
+            container(lower, tmp_path, *words, variables=_SLOW, users=True) as two,
+        ):
+            one.finish()
+            two.finish()
+        profile = run.profile()
+    for box in (one, two):
+        part = profile.filter(container=box.id)
+        assert (part.total("alloc_space"), part.total("failed_space")) == (4 * M, 100 << 30)
+        assert {row["container"] for row in part.samples()} == {box.id}
+
+
 def test_a_container_of_containerd(run: Run, comm: str, lower: Path, tmp_path: Path) -> None:
     """Its own snapshots, its own shim, the cgroup as a kubelet's container has it."""
     if containerd.missing():
