@@ -21,7 +21,7 @@ from igsdk.profile import Metadata, ProcessRow, Profile
 from igsdk.views import event_json, event_line, report_record, report_text
 from igsdk.views.events import event_json_line
 from igsdk.views.losses import MEANINGS
-from igsdk.views.text import cut_end, shorten, table
+from igsdk.views.text import cut_end, cut_place, shorten, table
 
 GIB = 1 << 30
 TRAINER = ProcessInfo(11, 4321, comm="python", cmdline="python train.py --lr 1")
@@ -234,11 +234,59 @@ def test_out_of_memory_says_what_was_asked_held_and_by_whom():
     lines = text[text.index("Failed allocations") :].splitlines()
     assert lines[1].strip() == (
         "CUDA_ERROR_OUT_OF_MEMORY (2) 2 times: python train.py (pid 4321) asked for 80.00 GiB of "
-        "device memory on device 0 by cuMemAlloc_v2, with 7.00 GiB in use at that moment"
+        "device memory on device 0 by cuMemAlloc_v2, when it had 7.00 GiB in use itself"
     )
     assert lines[2].split() == ["at", "alloc", "a.py:1"]
     assert lines[3].split() == ["by", "<module>", "a.py:3"]
     assert "CUDA_ERROR_INVALID_VALUE (1): " in text
+
+
+def failure_section(*stacks: list[Frame]) -> list[str]:
+    failures = tuple(event_record(replace(OOM, stack=Stack.of(stack))) for stack in stacks)
+    text = report_text(full_profile(failures=failures))
+    section = text[text.index("Failed allocations") : text.index("\n\nLosses")]
+    return [line.strip() for line in section.splitlines()]
+
+
+def test_who_used_a_library_is_seen_where_its_allocation_fails():
+    """Of a library with many layers the innermost lines are all its own."""
+    inner = [replace(A, function=f"layer{n}") for n in range(6)]
+    outer = [replace(B, function=f"user{n}") for n in range(4)]
+    names = [line.split()[1] for line in failure_section([LIBCUDA, *inner, *outer])[3:]]
+    assert names == ["layer0", "layer1", "layer2", "3", "user0", "user1", "user2", "user3"]
+    assert "… 3 frames …" in failure_section([LIBCUDA, *inner, *outer])
+    assert len(failure_section([LIBCUDA, *inner[:4], *outer])) == 3 + 8
+
+
+def test_a_second_try_of_an_allocator_is_the_same_failure():
+    tries = [[LIBCUDA, Frame("alloc_block", "a.cpp", line), A, C] for line in (7, 9)]
+    assert failure_section(*tries)[1].startswith("CUDA_ERROR_OUT_OF_MEMORY (2) 2 times: ")
+    other = failure_section(tries[0], [LIBCUDA, B, C])
+    assert sum("CUDA_ERROR_OUT_OF_MEMORY (2): " in line for line in other) == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("env A=1 B_2=/x:/y python train.py", "python train.py"),
+        ("/usr/bin/env A=1 python a=b", "python a=b"),
+        ("env -i A=1 python", "env -i A=1 python"),
+        ("env A=1", "env A=1"),
+        ("environment A=1 x", "environment A=1 x"),
+    ],
+)
+def test_settings_before_a_command_are_left_away(command: str, shown: str):
+    profile = full_profile(command=command)
+    assert report_text(profile).startswith(f"Traced: {shown}, ")
+    assert report_record(profile)["metadata"]["command"] == command
+
+
+def test_the_end_of_a_place_is_kept():
+    label = "function_of_some_length  /srv/packages/module/driver.py:324"
+    assert cut_place(label, 45) == "function_of_some_length  …odule/driver.py:324"
+    assert cut_place(label, 55) == "function_of_some_length  /srv/pack…module/driver.py:324"
+    assert cut_place(label, 35) == "function_of_some_length  …er.py:324"
+    assert cut_place(label, 99) == label
 
 
 def test_failures_come_through_a_file(tmp_path: Any):

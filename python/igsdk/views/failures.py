@@ -12,9 +12,12 @@ from igsdk.profile.driver import asking
 from igsdk.views.text import cut_place, frame_label, sentence, short_device
 
 if TYPE_CHECKING:
+    from igsdk._events import Frame
     from igsdk.profile import Profile
 
 _SHOWN = 20
+#: frames of a stack that are shown: those of a library that asked, and of who used it
+_NEAREST, _OUTERMOST = 3, 4
 #: what a failure says that an older or later version wrote without some of it
 _UNTOLD: dict[str, Any] = {
     "process": "?",
@@ -48,11 +51,15 @@ def failure_lines(profile: Profile, width: int) -> list[str]:
 
 
 def _grouped(failures: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
-    """Failures of one process, size, result and stack together: (the last of them, how many)."""
+    """Failures of one process, size, result and asking line: (the last of them, how many).
+
+    An allocator that frees its caches and tries again does so from another line of its own.
+    """
     groups: dict[str, tuple[dict[str, Any], int]] = {}
     for failure in failures:
-        names = ("boot", "pid", "start_ns", "api", "bytes", "result", "device", "stack")
-        key = repr([failure.get(name) for name in names])
+        names = ("boot", "pid", "start_ns", "api", "bytes", "result", "device")
+        asked = [frame_label(frame) for frame in _calling(failure)]
+        key = repr([*(failure.get(name) for name in names), asked])
         groups[key] = (failure, groups.get(key, (failure, 0))[1] + 1)
     return list(groups.values())
 
@@ -67,16 +74,25 @@ def _lines(failure: dict[str, Any], count: int, width: int) -> list[str]:
         f"{format_bytes(failure['bytes'])} of {failure['kind']} memory"
         f"{f' on device {short_device(str(device))}' if device != '' else ''} by "
         f"{failure['api']}, "
-        f"with {format_bytes(failure['in_use'])} in use at that moment"
+        f"when it had {format_bytes(failure['in_use'])} in use itself"
     )
     return [*sentence(text, width), *_leaf(failure, width)]
 
 
 def _leaf(failure: dict[str, Any], width: int) -> list[str]:
-    """The code that asked, and its callers."""
-    frames = [frame_of(frame) for frame in failure["stack"]]
-    calling = frames[asking(frames) :]
-    return [
-        f"    {'at' if number == 0 else 'by'} {cut_place(frame_label(frame), width - 7)}"
-        for number, frame in enumerate(calling[:3])
+    """The code that asked, and its callers: the nearest, and those that the program is of."""
+    calling = _calling(failure)
+    hidden = len(calling) - _NEAREST - _OUTERMOST
+    lines = [
+        f"    {'by' if number else 'at'} {cut_place(frame_label(frame), width - 7)}"
+        for number, frame in enumerate(calling)
     ]
+    if hidden > 1:  # a gap of one frame takes no less room than the frame
+        lines[_NEAREST:-_OUTERMOST] = [f"    … {plural(hidden, 'frame')} …"]
+    return lines
+
+
+def _calling(failure: dict[str, Any]) -> list[Frame]:
+    """The frame that asked and its callers, leaf first."""
+    frames = [frame_of(frame) for frame in failure["stack"]]
+    return frames[asking(frames) :]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _LIES = {"own": "on the device", "pinned": "on the host", "managed": "on either, it moves"}
 #: so much of a process's name is always shown
 _COMMAND_ROOM = 24
+#: settings that stand before a command and fill the first line
+_ENV = re.compile(r"^(?:\S*/)?env(?: [A-Za-z_]\w*=\S*)+ (?=[^\s-])")
 _APART = ("registered", "imported")
 
 
@@ -83,7 +86,7 @@ def _foreign_lines(profile: Profile, width: int) -> list[str]:
 
 
 def _traced(metadata: Metadata) -> str:
-    parts = [metadata.command or metadata.selection or "all processes"]
+    parts = [_ENV.sub("", metadata.command or "") or metadata.selection or "all processes"]
     if metadata.processes:
         parts.append(plural(len(metadata.processes), "process"))
     if metadata.target:

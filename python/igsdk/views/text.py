@@ -62,7 +62,13 @@ def cut_place(label: str, room: int) -> str:
     left = room - len(name) - len(gap)
     if left >= len(place):
         return f"{name}{gap}{place}"
-    return shorten(name, room) if left < _SHORTEST_PLACE else f"{name}{gap}{shorten(place, left)}"
+    return shorten(name, room) if left < _SHORTEST_PLACE else f"{name}{gap}{_end(place, left)}"
+
+
+def _end(place: str, room: int) -> str:
+    """A place with its last name whole, and its first folders where there is room for them."""
+    file = len(place) - place.rfind("/")
+    return shorten(place, room) if file < room // 2 else f"…{place[1 - room :]}"
 
 
 def cut_end(text: str, room: int) -> str:
