@@ -11,6 +11,7 @@ from . import _abi
 from ._errors import UsageError
 from ._events import AttachedLibrary, Event, ProcessInfo, Site
 from ._results import result_name
+from ._units import plural
 from .runtime.session import Options, Selection, Session
 
 if TYPE_CHECKING:
@@ -371,10 +372,20 @@ def _nvml_bytes(pid: int) -> int | None:
     return None
 
 
+def _no_library(gone: int) -> str:
+    """Why there is nothing; ``gone``: processes of this machine that ended too early to ask."""
+    if gone == 0:
+        return "No process opened a CUDA driver library (libcuda.so) during this run."
+    return (
+        "No process of this run was seen with a CUDA driver library (libcuda.so), but "
+        f"{plural(gone, 'process')} of this machine had one and ended before it could be opened."
+    )
+
+
 def _attach_notes(session: Session, reading: Reading) -> list[str]:
     notes = [f"{error}" for error in session.refused_libraries(reading)]
     if not session.used_libraries(reading):
-        notes.append("No process opened a CUDA driver library (libcuda.so) during this run.")
+        notes.append(_no_library(len(session.libraries.unreadable)))
     elif not len(reading.snapshot.processes):
         notes.append("None of the chosen processes called the CUDA driver during this run.")
     notes += session.unheld(reading)

@@ -136,6 +136,22 @@ def test_who_a_container_is(run: Run, comm: str, lower: Path, tmp_path: Path) ->
         assert names[-1] == "_start"
 
 
+def test_a_command_that_starts_a_container(lower: Path, tmp_path: Path) -> None:
+    """Its driver is in mounts that were made later, where no open waits for us."""
+    put = [(_DRIVER, lower / _DRIVER[1:])]  # a file that nobody has seen before
+    words = ("play", "-e", SCRIPT)
+    made = containers.bundle(lower, tmp_path, *words, put=put, variables=_SLOW)
+    with recording(argv=made.command) as run:
+        assert run.command is not None
+        ended = run.command.wait()
+        containers.remove_cgroups()
+        assert ended is not None
+        assert ended.status == 0
+        balanced(run, all_books(made.folder / "books"))
+        (info,) = run.processes()
+    assert (info.container, info.ns_pid) == (made.id, 1)
+
+
 def test_the_whole_machine_by_container(lower: Path, tmp_path: Path) -> None:
     """Nothing is chosen; afterwards each container's part is told by its id."""
     with recording() as run:
@@ -384,10 +400,20 @@ def change(box: Container, commands: str) -> None:
     subprocess.run(words, env=variables, check=True, timeout=20)
 
 
-def go_on(box: Container, name: str, seconds: float = 0) -> None:
-    """Lets the program in a container go on from a pause, after a while there."""
+def await_libraries(run: Run, count: int) -> None:
+    """Waits until so many files that were a container's driver have their probes."""
+    until = time.monotonic() + 20
+    while True:
+        attached = [each.path for each in run._session.libraries.attached]
+        if sum(path.startswith(_DRIVER) for path in attached) >= count:
+            return
+        assert time.monotonic() < until, attached
+        time.sleep(0.01)
+
+
+def go_on(box: Container, name: str) -> None:
+    """Lets the program in a container go on from a pause."""
     box.await_file(f"{name}.ready")
-    time.sleep(seconds)
     (box.books / f"{name}.go").touch()
 
 
@@ -401,6 +427,7 @@ def test_a_driver_that_is_changed_inside(
     A file of the image that is written to becomes another one. Where that was before us
     no path leads to the old one any more, and we say so.
     """
+    unreachable = (how, when) == ("written to", "before us")
     arguments = ("/app.py", f"{BIN}/{comm}", "first", "last")
     put = [("/app.py", _THREE)]
     with container(lower, tmp_path, VERSION, *arguments, comm=comm, put=put) as box:
@@ -413,12 +440,13 @@ def test_a_driver_that_is_changed_inside(
             if when == "while we look":
                 change(box, CHANGES[how])
             go_on(box, "change")
-            go_on(box, "child", 0.2)
+            box.await_file("child.ready")
+            await_libraries(run, 1 if unreachable else 2)
+            go_on(box, "child")
             go_on(box, "last")
             box.finish()
             total, notes = run.profile().total("alloc_space"), run.notes()
             assert losses(run) == {}
-    unreachable = (how, when) == ("written to", "before us")
     assert total == (M if unreachable else 3 * M)
     assert any("was written to below processes" in note for note in notes) == unreachable
 

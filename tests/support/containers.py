@@ -246,7 +246,8 @@ def _cgroup_parent() -> str:
     return f"igsdk-tests-{os.getpid()}"
 
 
-def _remove_cgroups() -> None:
+def remove_cgroups() -> None:
+    """Those above the containers, which runc leaves."""
     for hierarchy in [_CGROUPS, *_CGROUPS.iterdir()]:
         with contextlib.suppress(OSError):
             (hierarchy / _cgroup_parent()).rmdir()
@@ -261,8 +262,16 @@ exec runc --root "$0/state" run --bundle "$0" "$1"
 """
 
 
-@contextlib.contextmanager
-def container(
+@dataclass(frozen=True)
+class Bundle:
+    """A container that is ready to be started by ``command``; see :func:`bundle`."""
+
+    id: str
+    folder: Path
+    command: tuple[str, ...]
+
+
+def bundle(
     lower: Path,
     folder: Path,
     program: str,
@@ -271,8 +280,8 @@ def container(
     put: Iterable[tuple[str, str | Path]] = (),
     users: bool = False,
     variables: Mapping[str, str] | None = None,
-) -> Iterator[Container]:
-    """A container that runs a program of the image; what is left at the end is killed.
+) -> Bundle:
+    """A bundle for a program of the image.
 
     ``comm``: the name that the kernel shows for it, if it is to be another one.
     ``put``: (path inside, text or file to copy) of files in its own upper layer.
@@ -280,31 +289,38 @@ def container(
     """
     comm = comm or program
     name = secrets.token_hex(32)
-    bundle = Path(tempfile.mkdtemp(dir=folder))
+    made = Path(tempfile.mkdtemp(dir=folder))
     for part in ("upper", "work", "books"):
-        (bundle / part).mkdir()
-    (bundle / "books").chmod(0o777)
+        (made / part).mkdir()
+    (made / "books").chmod(0o777)
     for path, content in put:
-        _put(bundle / "upper" / path.lstrip("/"), content)
+        _put(made / "upper" / path.lstrip("/"), content)
     if comm != program:
-        (bundle / "upper" / BIN[1:]).mkdir(parents=True, exist_ok=True)
-        (bundle / "upper" / BIN[1:] / comm).symlink_to(f"{BIN}/{program}")
+        (made / "upper" / BIN[1:]).mkdir(parents=True, exist_ok=True)
+        (made / "upper" / BIN[1:] / comm).symlink_to(f"{BIN}/{program}")
     argv = [f"{BIN}/{comm}", *arguments]
     specification = _specification(name, argv, environment(variables or {}), users)
-    (bundle / "config.json").write_text(json.dumps(specification))
-    words = ["unshare", "-m", "--propagation", "private", "sh", "-c", _MOUNT, str(bundle), name]
+    (made / "config.json").write_text(json.dumps(specification))
+    words = ("unshare", "-m", "--propagation", "private", "sh", "-c", _MOUNT, str(made), name)
+    return Bundle(name, made, ("env", f"LOWER={lower}", *words))
+
+
+@contextlib.contextmanager
+def container(lower: Path, folder: Path, *words: str, **options: Any) -> Iterator[Container]:
+    """A :func:`bundle` that runs; what is left of it at the end of the block is killed."""
+    made = bundle(lower, folder, *words, **options)
     process = subprocess.Popen(
-        words,
-        env=os.environ | {"LOWER": str(lower)},
+        made.command,
         text=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
     try:
-        yield Container(name, bundle, process)
+        yield Container(made.id, made.folder, process)
     finally:
-        _end(process, bundle / "state", name)
+        _end(process, made.folder / "state", made.id)
+        remove_cgroups()
 
 
 def _put(target: Path, content: str | Path) -> None:
@@ -320,4 +336,3 @@ def _end(process: subprocess.Popen[str], state: Path, name: str) -> None:
         words = ["runc", "--root", str(state), "delete", "--force", name]
         subprocess.run(words, capture_output=True, timeout=20)
     process.communicate(timeout=20)
-    _remove_cgroups()
