@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import platform
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -116,6 +117,19 @@ def test_the_interpreter_s_function(interpreter: Path) -> None:
         ((start, end),) = found
         assert end - start > 8192
     assert own.isdisjoint(found)
+
+
+@pytest.mark.parametrize("count", [0, 5, 0x7FFFFFFF, -1])
+def test_a_search_table_that_lies(count: int, library: Path, tmp_path: Path) -> None:
+    """Its number of rows and all of them: where code starts is not known then."""
+    path = Path(shutil.copy(library, tmp_path))
+    with path.open("r+b") as file:
+        section = elf_section(file.fileno(), ".eh_frame_hdr")
+        assert section
+        file.seek(section[0] + 8)  # its address is its offset in so small a library
+        file.write(count.to_bytes(4, "little", signed=True) + b"\xff" * (section[1] - 12))
+    for name in FUNCTIONS:
+        assert pieces_of(path, name) in ([], named(path, name))
 
 
 @settings(

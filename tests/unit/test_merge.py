@@ -25,10 +25,9 @@ ROLES = {
     "jit": Role.UNKNOWN,
     "clone3": Role.START,
     "libc_start": Role.START,
-    "?": Role.NAMELESS,
-    "*vector": Role.CALLER,
     "green_switch": Role.GREENLET,
     "interp_run": Role.SUBINTERPRETER,
+    "old_run": Role.OLD_SUBINTERPRETER,
 }
 
 
@@ -130,11 +129,6 @@ PATTERNS = {
         "leaf| <module>|",
         "cuMemAlloc leaf <module>",
     ),
-    "pieces of the interpreter function that strip took the name of": (
-        f"cuMemAlloc ? *vector ? *builtin EVAL *vector ext ? ? *vector EVAL {START}",
-        "leaf| once| twice| <module>|",
-        "cuMemAlloc leaf once ext twice <module>",
-    ),
     "a greenlet, whose frames end where it begins": (
         f"cuMemAlloc EVAL *call green_switch green_switch *call EVAL {START}",
         "leaf work|",
@@ -207,12 +201,22 @@ def test_python_frames_that_end_too_early() -> None:
 
 def test_a_subinterpreter_whose_frames_are_not_the_thread_s() -> None:
     """Up to 3.11, where another thread made it: what is found is its caller's."""
-    native_calls = native(f"cu *call EVAL *PyRun interp_run EVAL *call EVAL {START}")
-    merged = merge(Parts(native_calls, python("lambda| Thread.run _bootstrap|")))
     reason = SUBINTERPRETER.replace(" ", "_")
-    expected = f"cu [{reason}] EVAL PyRun interp_run lambda Thread.run _bootstrap"
-    assert shown(merged) == expected
-    assert merged.doubt == SUBINTERPRETER
+    for inside, outside in (("EVAL", "EVAL *call EVAL"), ("EVAL *call EVAL", "EVAL *call EVAL")):
+        native_calls = native(f"cu *call {inside} *PyRun old_run {outside} {START}")
+        merged = merge(Parts(native_calls, python("lambda| Thread.run _bootstrap|")))
+        own = inside.replace("*", "")
+        assert shown(merged) == f"cu [{reason}] {own} PyRun old_run lambda Thread.run _bootstrap"
+        assert merged.doubt == SUBINTERPRETER
+
+
+def test_a_subinterpreter_whose_frames_are_as_many_as_its_caller_s() -> None:
+    """Its outermost frame is a string's; up to 3.12 it runs nothing else."""
+    native_calls = native(f"cu EVAL *call EVAL *PyRun old_run EVAL *call EVAL {START}")
+    inner = [*python("inner|"), PythonCall(Frame("<module>", "<string>", kind="python"), True)]
+    merged = merge(Parts(native_calls, inner))
+    assert shown(merged) == "cu inner <module> old_run"
+    assert merged.doubt is None
 
 
 def test_counts_that_do_not_fit_are_said() -> None:
@@ -228,7 +232,7 @@ def test_counts_that_do_not_fit_are_said() -> None:
     assert shown(elsewhere) == "cu f main a b"
 
 
-MORE = ("?", "*vector", "green_switch", "interp_run")
+MORE = ("green_switch", "interp_run", "old_run")
 calls = st.lists(
     st.sampled_from(["cu", "*call", "EVAL", "EVAL.part", "jit", "clone3", *MORE]),
     max_size=9,

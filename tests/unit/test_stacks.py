@@ -257,6 +257,13 @@ def test_python_frames_that_were_not_taken(source: Source, flags: int, reason: s
     assert stack.missing
 
 
+def test_an_interpreter_that_is_not_known_yet_needs_no_name_to_be_told(source: Source) -> None:
+    """Its file is enough: native frames may end before the function that runs Python."""
+    stack = stack_of(source, Raw(1, calls(source, "PyObject_Call"), [], "no rules", 0))
+    assert stack.frames[0].function == "PyObject_Call"
+    assert "[Python frames not taken: this interpreter is not known]" in names(stack, "marker")
+
+
 def test_an_interpreter_that_is_not_supported_says_so(source: Source) -> None:
     raw = Raw(1, calls(source, EVAL), flags=0)
     stack = stack_of(source, raw, unsupported=lambda pid: f"free-threaded {pid}")

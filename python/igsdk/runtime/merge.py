@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from .._events import marker
@@ -33,15 +32,20 @@ class Role(Enum):
     EVAL = auto()  # the interpreter's function that runs Python frames
     EVAL_PART = auto()  # a piece that the compiler cut out of it, and that it calls
     INTERPRETER = auto()  # other code of the interpreter's file
-    NAMELESS = auto()  # the same, without a symbol: it may be a piece of that function
-    CALLER = auto()  # the same, of the functions that call nothing but that function
     GREENLET = auto()  # code of an extension: outside it another greenlet's frames begin
     SUBINTERPRETER = auto()  # the same for interpreters in one process
+    OLD_SUBINTERPRETER = auto()  # up to 3.12, where a thread may list the frames outside it
     START = auto()  # where the C library starts a process or a thread
     UNKNOWN = auto()  # code of no file, as perf trampolines are
 
 
-_OF_ITS_FILE = (Role.EVAL, Role.EVAL_PART, Role.INTERPRETER, Role.NAMELESS, Role.CALLER)
+_OF_ITS_FILE = (Role.EVAL, Role.EVAL_PART, Role.INTERPRETER)
+_BOUNDARIES = (Role.GREENLET, Role.SUBINTERPRETER, Role.OLD_SUBINTERPRETER)
+
+
+def is_of_interpreter(role: Role) -> bool:
+    """Whether it is code of the interpreter's file."""
+    return role in _OF_ITS_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +126,6 @@ def merge(parts: Parts) -> Merged:
 
 def _plan(parts: Parts) -> _Plan:
     native, evals, runs = parts.native, _eval_calls(parts.native), _runs(parts.python)
-    if len(evals) < len(runs) and parts.native_end is None:
-        evals = _with_nameless(native, evals, len(runs))
     if len(evals) > len(runs) > 0 and parts.python_end is None:
         plan = _by_boundary(native, evals, runs)
         if plan:
@@ -145,20 +147,27 @@ def _by_boundary(
     """Where the thread lists the Python frames of one side of a boundary only.
 
     Those inside a greenlet are all that the program itself sees there; so are those of a
-    subinterpreter, unless its thread is known by its first interpreter, up to 3.11.
+    subinterpreter, unless another thread made it, up to 3.12.
     """
     for place, call in enumerate(native):
-        if call.role not in (Role.GREENLET, Role.SUBINTERPRETER):
+        if call.role not in _BOUNDARIES:
             continue
         inside = [each for each in evals if each < place]
         outside = evals[len(inside) :]
-        if len(inside) == len(runs):
+        may_be_outside = call.role is Role.OLD_SUBINTERPRETER and len(outside) == len(runs)
+        if len(inside) == len(runs) and (not may_be_outside or _are_a_string_s(runs)):
             return _Plan(dict(zip(inside, runs, strict=True)))
-        if call.role is Role.SUBINTERPRETER and len(outside) == len(runs):
+        if may_be_outside:
             placed = dict(zip(outside, runs, strict=True))
             shown = range(inside[0], place)
             return _Plan(placed, (), inside[0], SUBINTERPRETER, shown, SUBINTERPRETER)
     return None
+
+
+def _are_a_string_s(runs: list[list[Frame]]) -> bool:
+    """Whether frames may be those of a subinterpreter, which up to 3.12 runs a string."""
+    outermost = runs[-1][-1]
+    return (outermost.function, outermost.file) == ("<module>", "<string>")
 
 
 def _markers(*reasons: str | None) -> list[Frame]:
@@ -174,22 +183,6 @@ def _eval_calls(native: Sequence[NativeCall]) -> list[int]:
         if call.role is Role.EVAL
         or (call.role is Role.EVAL_PART and (caller is None or caller.role is not Role.EVAL))
     ]
-
-
-def _with_nameless(native: Sequence[NativeCall], evals: list[int], wanted: int) -> list[int]:
-    """With the calls that are pieces of that function without a symbol, as strip leaves them.
-
-    Only where that makes as many as are wanted: it is told by their callers.
-    """
-    found = [
-        place
-        for place, (call, caller) in enumerate(pairwise(native))
-        if call.role is Role.NAMELESS
-        and caller.role is Role.CALLER
-        and (place == 0 or native[place - 1].role is not Role.EVAL)
-    ]
-    every = sorted([*evals, *found])
-    return every if len(every) == wanted else evals
 
 
 def _runs(python: Sequence[PythonCall]) -> list[list[Frame]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from .. import _abi
 from .._events import Stack, marker
-from .merge import NOT_KNOWN, SUBINTERPRETER, Parts, Role, merge
+from .merge import NOT_KNOWN, SUBINTERPRETER, Parts, Role, is_of_interpreter, merge
 from .python_frames import Codes, PythonFrames
 from .symbols import Files, NativeCalls
 
@@ -180,7 +180,8 @@ class StackResolver:
         if raw.flags & _abi.CAPTURE_PYTHON_CUT:
             self._losses["python_missing"] += 1
             return f"Python frames cut after {_MOST_PYTHON}"
-        runs_python = any(call.role in (Role.EVAL, Role.EVAL_PART) for call in native)
+        # Any code of its file will do: native frames may end before those that run Python.
+        runs_python = any(is_of_interpreter(call.role) for call in native)
         if raw.flags & _abi.CAPTURE_PYTHON or not runs_python:
             return None
         self._losses["python_missing"] += 1

@@ -12,7 +12,6 @@ from .._events import Frame, marker
 from .mappings import plain_name
 from .merge import NativeCall, Role
 from .perf_maps import PerfMaps, is_trampoline
-from .pythons.pieces import EVAL, find_pieces
 
 if TYPE_CHECKING:
     from .._native import MappedFile, SymbolTable
@@ -20,16 +19,10 @@ if TYPE_CHECKING:
 _MAX_FILES = 1024  # each has a descriptor; what symbol tables keep is bounded by them
 _MAX_CALLS = 1 << 16
 
-_CALLERS = frozenset(
-    (
-        *("_PyEval_Vector", "_PyFunction_Vectorcall", "PyEval_EvalCode", "PyEval_EvalCodeEx"),
-        *("_PyEval_EvalCodeWithName", "_PyEval_EvalCode", "PyEval_EvalFrame"),
-        *("PyEval_EvalFrameEx", "gen_send_ex", "gen_send_ex2"),
-    )
-)
+_EVAL = "_PyEval_EvalFrameDefault"
 _INTERPRETER = re.compile(r"libpython\d[^/]*\.so[^/]*|python(\d[\w.]*)?(-dbg)?")
 # Its own program may have the interpreter linked in under any name.
-_LINKED_IN = (EVAL, "Py_IsInitialized")
+_LINKED_IN = (_EVAL, "Py_IsInitialized")
 _C_LIBRARY = re.compile(r"(libc|libpthread|ld)[.-][^/]*|ld-[^/]*\.so[^/]*")
 _START = frozenset(
     (
@@ -41,7 +34,7 @@ _START = frozenset(
 # Extension modules.
 _BOUNDARIES = {
     "_greenlet": Role.GREENLET,
-    "_xxsubinterpreters": Role.SUBINTERPRETER,
+    "_xxsubinterpreters": Role.OLD_SUBINTERPRETER,  # up to 3.12
     "_interpreters": Role.SUBINTERPRETER,
 }
 _ANONYMOUS = marker("code of no file")
@@ -68,24 +61,29 @@ class CodeFile:
         self.boundary = _BOUNDARIES.get(self.name.partition(".")[0])
         self.is_c_library = _C_LIBRARY.fullmatch(self.name) is not None
         self.is_interpreter = mapped is not None and _is_interpreter(self.name, mapped.fd)
-        self._pieces = _pieces(mapped) if mapped and self.is_interpreter else []
+        self._eval_pieces = _eval_pieces(mapped.fd) if mapped and self.is_interpreter else []
 
     def frames(self, offset: int) -> tuple[Frame, ...]:
         """The function at a file offset, and those inlined there, innermost first."""
         found = self.symbols.frames(offset) if self.symbols else []
         if not found:
-            is_piece = any(offset in piece for piece in self._pieces)
-            found = [(f"{EVAL}.cold" if is_piece else f"{self.name}+{offset:#x}", None, 0)]
+            found = [(self._call_nameless(offset), None, 0)]
         return tuple(
             Frame(function, file or None, line, offset, self.path, self.build_id)
             for function, file, line in found
         )
 
+    def _call_nameless(self, offset: int) -> str:
+        """By its place, but for most of the interpreter's function, where strip took its name."""
+        if any(start <= offset < end for start, end in self._eval_pieces):
+            return f"{_EVAL}.cold"
+        return f"{self.name}+{offset:#x}"
+
     def role_of(self, function: str) -> Role:
         """What a function of this file is to Python frames around it."""
         unnamed = function.startswith(f"{self.name}+0x")
         if self.is_interpreter:
-            return Role.NAMELESS if unnamed else _role_in_interpreter(function)
+            return _role_in_interpreter(function)
         if self.boundary:
             return self.boundary
         if function in _START or (self.is_c_library and unnamed):
@@ -95,9 +93,17 @@ class CodeFile:
 
 def _role_in_interpreter(function: str) -> Role:
     base, _, suffix = function.partition(".")
-    if base == EVAL:
-        return Role.EVAL_PART if suffix.startswith("part") else Role.EVAL
-    return Role.CALLER if base in _CALLERS else Role.INTERPRETER
+    if base != _EVAL:
+        return Role.INTERPRETER
+    return Role.EVAL_PART if suffix.startswith("part") else Role.EVAL
+
+
+def _eval_pieces(fd: int) -> list[tuple[int, int]]:
+    from .._native import function_pieces
+
+    with suppress(ValueError, OSError):
+        return function_pieces(fd, _EVAL) if fd >= 0 else []
+    return []
 
 
 def _open(mapped: MappedFile | None, root: str) -> SymbolTable | None:
@@ -108,12 +114,6 @@ def _open(mapped: MappedFile | None, root: str) -> SymbolTable | None:
     with suppress(ValueError, OSError):
         return SymbolTable(mapped.fd, mapped.path, root)
     return None
-
-
-def _pieces(mapped: MappedFile) -> list[range]:
-    with suppress(ValueError, OSError):
-        return find_pieces(mapped.fd) if mapped.fd >= 0 else []
-    return []
 
 
 def _is_interpreter(name: str, fd: int) -> bool:
