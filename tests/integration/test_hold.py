@@ -114,8 +114,10 @@ def test_only_the_commands_mounts_are_held(library: Path) -> None:
         assert library.read_text()
         subprocess.run(["cat", str(library)], check=True, timeout=10, stdout=subprocess.DEVNULL)
         assert not is_ready(hold, 0)
-        # Nor do we wait for ourselves when we look through the command's root.
-        assert Path(f"/proc/{command.pid}/root{library}").read_text()
+        # Nor does anybody wait who looks through the command's root, we ourselves included.
+        inside = f"/proc/{command.pid}/root{library}"
+        assert Path(inside).read_text()
+        subprocess.run(["cat", inside], check=True, timeout=10, stdout=subprocess.DEVNULL)
         assert hold.counts()["held"] == 0
 
 
