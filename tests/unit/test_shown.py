@@ -158,7 +158,7 @@ def test_a_stack_reads_like_the_guide_s() -> None:
         "GPUModelRunner.initialize_kv_cache", "GPUModelRunner._allocate_kv_cache_tensors",
     ]  # fmt: skip
     assert stack[6].split()[:4] == ["55.00", "GiB", "55.00", "GiB"]
-    assert told[7:] == [EMPTY.function, MALLOC.function, "cuMemAlloc_v2"]
+    assert told[7:] == [EMPTY.function, MALLOC.shown_name, "cuMemAlloc_v2"]
     assert stack[7].split()[0] == EMPTY.function, "what Python called asked for nothing itself"
 
 
@@ -203,11 +203,11 @@ def test_folded_lines_are_what_the_profile_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "there", "absent"),
     [
-        ([], [MALLOC.function, "LlamaMLP.__init__"], [EVAL.function]),
-        (["--python"], ["LlamaMLP.__init__"], [EVAL.function, MALLOC.function]),
-        (["--native"], [EVAL.function, MALLOC.function], ["LlamaMLP.__init__"]),
-        (["--full"], [EVAL.function, MALLOC.function, "LlamaMLP.__init__"], []),
-        (["--full", "--full", "--by", "stack"], [EVAL.function, "LlamaMLP.__init__"], []),
+        ([], [MALLOC.shown_name, "LlamaMLP.__init__"], [EVAL.function]),
+        (["--python"], ["LlamaMLP.__init__"], [EVAL.function, MALLOC.shown_name]),
+        (["--native"], [EVAL.function, MALLOC.shown_name], ["LlamaMLP.__init__"]),
+        (["--full"], [EVAL.function, MALLOC.shown_name, "LlamaMLP.__init__"], []),
+        (["--full", "--full", "--by", "stack"], [EVAL.function, MALLOC.shown_name], []),
     ],
 )
 def test_the_command_line_chooses(
@@ -219,6 +219,8 @@ def test_the_command_line_chooses(
         text = capsys.readouterr().out
         assert all(name in text for name in there)
         assert not any(name in text for name in absent)
+        in_whole = bool(more) and MALLOC.shown_name in there
+        assert (MALLOC.function in text) == in_whole, "text has short names, JSON whole ones"
 
 
 def test_one_view_at_a_time(tmp_path: Path, capsys: Any) -> None:
