@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(bool(containers.missing()), reason=containers.mi
 
 M = 1 << 20
 # As long as a driver takes to start. Until then its files are open and its Python is found.
-_SLOW = {"SIMCUDA_LATENCY": "cuInit:300000"}
+_SLOW = {"SIMCUDA_LATENCY": "cuInit:500000"}
 _numbers = itertools.count(1)
 
 
