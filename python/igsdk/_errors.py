@@ -10,6 +10,9 @@ IgsdkError
 ├── ProfileUnreadable     7   a profile file that is cut short or of another tool
 ├── OutputUnwritable      8   the output folder is missing, full or read-only
 ├── TargetUnavailable     9   a target that cannot be reached or is not known
+├── GadgetInvalid        10   a gadget that does not compile, or whose metadata does not fit
+├── ImageUnreadable      11   an image that is none, is cut short, or whose bytes changed
+├── RegistryRefused      12   a registry that says no: password, name, rights
 ├── StartFailed         125   we failed before the command was started
 ├── NotExecutable       126   the command exists and cannot be executed
 └── CommandNotFound     127   the command does not exist
@@ -69,6 +72,18 @@ class OutputUnwritable(IgsdkError):
 
 class TargetUnavailable(IgsdkError):
     exit_code = 9
+
+
+class GadgetInvalid(IgsdkError):
+    exit_code = 10
+
+
+class ImageUnreadable(IgsdkError):
+    exit_code = 11
+
+
+class RegistryRefused(IgsdkError):
+    exit_code = 12
 
 
 class StartFailed(IgsdkError):

@@ -59,5 +59,5 @@ def test_every_error_has_an_exit_code_of_its_own() -> None:
         for error in errors
         if isinstance(error, type) and issubclass(error, igsdk.IgsdkError)
     ]
-    assert len(codes) == 12
+    assert len(codes) == 15
     assert len(set(codes)) == len(codes)

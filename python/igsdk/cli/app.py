@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from igsdk.cli.ending import Ending
 
-_VERBS = ("record", "report", "events", "doctor")
+_VERBS = ("record", "report", "events", "gadget", "doctor")
 _INTERRUPTED = 128 + signal.SIGINT
 
 _EXIT_CODES = """\b
@@ -33,7 +33,10 @@ Exit codes:
     6  a libcuda that cannot be traced
     7  a profile that cannot be read
     8  an output that cannot be written
-    9  a target that cannot be reached
+    9  a target or a registry that cannot be reached
+   10  a gadget that does not compile, or whose metadata does not fit
+   11  an image that cannot be read
+   12  a registry that refuses
   130  ended by ctrl-C before there was anything to write
 
 \b

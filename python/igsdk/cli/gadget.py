@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``igsdk gadget``: images of gadgets, from source to a registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from igsdk.cli import output
+
+if TYPE_CHECKING:
+    from igsdk.image.names import Reference
+    from igsdk.image.registry import Registry
+
+_plain_http = click.option(
+    "--plain-http", is_flag=True, help="Without TLS, for a registry of this machine."
+)
+_timeout = click.option(
+    "--timeout",
+    default=30.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1, max=3600),
+    metavar="S",
+    help="Seconds to wait for the registry's next word.",
+)
+
+
+@click.group(short_help="Build, push and inspect images of gadgets.")
+def gadget() -> None:
+    """Makes images of gadgets for Inspektor Gadget, and shows what is in them.
+
+    \b
+        igsdk gadget build mygadget -o mygadget.tar
+        igsdk gadget inspect mygadget.tar
+        igsdk gadget push mygadget.tar registry.example.com/team/mygadget:v1
+
+    A gadget is a folder with program.bpf.c and gadget.yaml.
+    """
+
+
+@gadget.command(short_help="Compile, check and pack a gadget.")
+@click.argument("folder", metavar="DIR", default=".")
+@click.option(
+    "-o",
+    "path",
+    required=True,
+    metavar="FILE|DIR",
+    help="A tar file that `ig image import` takes; a folder where it exists or ends with /.",
+)
+@click.option("-I", "includes", multiple=True, metavar="DIR", help="A folder of headers.")
+@click.option("--tag", default="", metavar="NAME", help="The image's name; else the gadget's.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def build(folder: str, path: str, includes: tuple[str, ...], tag: str, as_json: bool) -> None:
+    """Compiles the gadget in DIR for amd64 and arm64, checks it, and writes its image.
+
+    What gadget.yaml says is compared with the compiled program: a field, parameter or
+    annotation that does not exist is an error with its line. With SOURCE_DATE_EPOCH set,
+    the same source gives the same bytes.
+    """
+    from igsdk.image import layout
+    from igsdk.image.build import build as build_image
+
+    built = build_image(folder, includes, tag)
+    for warning in built.warnings:
+        output.say(f"warning: {warning}")
+    layout.write(built.layout, path, built.created)
+    if as_json:
+        output.put_json({"path": path, "name": built.name, "digest": built.digest})
+    else:
+        output.put(f"{path}: {built.name}, {built.digest}")
+
+
+@gadget.command(short_help="Bring an image to a registry.")
+@click.argument("image", metavar="FILE|DIR")
+@click.argument("reference")
+@_plain_http
+@_timeout
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def push(image: str, reference: str, plain_http: bool, timeout: float, as_json: bool) -> None:
+    """Brings an image to a registry, byte for byte, with its signatures.
+
+    \b
+        igsdk gadget push mygadget.tar registry.example.com/team/mygadget:v1
+
+    Logins are those of `docker login`. The tag is set last: what is interrupted leaves
+    none behind. An authority of your own goes into the variable SSL_CERT_FILE.
+    """
+    from igsdk.image import layout
+
+    found = layout.read(image)
+    registry, parsed = _registry(reference, plain_http, timeout)
+    digest = registry.push(found, parsed)
+    if as_json:
+        output.put_json({"name": str(parsed), "digest": digest})
+    else:
+        output.put(f"{parsed}: {digest}")
+
+
+def _registry(text: str, plain_http: bool, timeout: float) -> tuple[Registry, Reference]:
+    from igsdk.image import names
+    from igsdk.image.registry import Registry
+    from igsdk.image.transport import Transport
+
+    reference = names.parse(text)
+    transport = Transport(reference.domain, plain_http, timeout, output.say)
+    return Registry(transport, reference.repository), reference
+
+
+@gadget.command(short_help="Show what an image consists of.")
+@click.argument("image", metavar="FILE|DIR|REFERENCE")
+@_plain_http
+@_timeout
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def inspect(image: str, plain_http: bool, timeout: float, as_json: bool) -> None:
+    """Shows an image: its parts with digests checked, parameters, data sources, fields.
+
+    A file or folder of that name is read; else a registry is asked for it.
+    """
+    from igsdk.image import layout
+    from igsdk.image.explained import explain
+    from igsdk.image.inspection import inspect as inspect_image
+
+    if Path(image).exists() or image.startswith((".", "/")) or image.endswith(".tar"):
+        found = layout.read(image)
+    else:
+        registry, reference = _registry(image, plain_http, timeout)
+        found = registry.pull(reference)
+    record = inspect_image(found)
+    if as_json:
+        output.put_json(record)
+    else:
+        output.put(explain(record))

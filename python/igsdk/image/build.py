@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A gadget's folder becomes an OCI image."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from igsdk._errors import ExtensionMissing, GadgetInvalid, UsageError
+from igsdk._version import __version__
+from igsdk.image import clang, document, names, oci
+from igsdk.image.layout import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_DEFAULTS = {"ebpfsource": "program.bpf.c", "wasm": "", "metadata": "gadget.yaml"}
+#: keys of gadget.yaml -> the annotation that repeats them
+_REPEATED = {
+    "name": oci.TITLE,
+    "description": "org.opencontainers.image.description",
+    "homepageURL": "org.opencontainers.image.url",
+    "documentationURL": "org.opencontainers.image.documentation",
+    "sourceURL": "org.opencontainers.image.source",
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What build.yaml says, with files that exist."""
+
+    folder: Path
+    program: Path | None
+    wasm: Path | None
+    metadata: Path
+
+
+@dataclass
+class Built:
+    """An image, and what is worth saying about it."""
+
+    layout: Layout
+    name: str
+    digest: str
+    created: int
+    warnings: list[str] = field(default_factory=list)
+
+
+def build(folder: str, includes: Sequence[str] = (), tag: str = "") -> Built:
+    """Compiles, checks and packs a gadget.
+
+    Args:
+        folder: holds build.yaml or just program.bpf.c and gadget.yaml.
+        includes: further folders of headers.
+        tag: the image's name; without it the name in gadget.yaml.
+
+    Raises:
+        GadgetInvalid: it does not compile, or metadata and program do not fit.
+        UsageError: the folder is none, or the name is no image name.
+        ExtensionMissing: there is no clang.
+    """
+    recipe = read_recipe(folder)
+    text = recipe.metadata.read_bytes()
+    described = document.load(text, str(recipe.metadata))
+    name = str(names.parse(tag or described.text("name") or Path(folder).resolve().name))
+    programs, warnings = _compiled(recipe, [Path(place).resolve() for place in includes])
+    created = creation_time()
+    built = Built(Layout(), name, "", created, warnings)
+    _pack(built, text, _annotations(described, created), programs, recipe.wasm)
+    return built
+
+
+def read_recipe(folder: str) -> Recipe:
+    """Reads build.yaml, which may be missing: then all is where it usually is.
+
+    Raises:
+        UsageError: there is no such folder.
+        GadgetInvalid: build.yaml names what is not there or cannot be built here.
+    """
+    root = Path(folder).resolve()
+    if not root.is_dir():
+        raise UsageError(f"{folder} is no folder.", "Name the folder that holds gadget.yaml.")
+    path = root / "build.yaml"
+    said = {}
+    if path.is_file():
+        recipe = document.load(path.read_bytes(), str(path))
+        said = {key: recipe.text(key) for key in recipe.check_keys(_DEFAULTS)}
+    found = {key: _file(root, key, said.get(key), usual) for key, usual in _DEFAULTS.items()}
+    metadata, program, wasm = found["metadata"], found["ebpfsource"], found["wasm"]
+    if metadata is None:
+        raise GadgetInvalid(
+            f"{folder} has no gadget.yaml.", "Write one; it names the gadget and its fields."
+        )
+    if wasm and wasm.suffix != ".wasm":
+        raise GadgetInvalid(
+            f"{wasm.name} would have to be compiled to WebAssembly, which igsdk does not do.",
+            "Compile it yourself and name the .wasm file in build.yaml.",
+        )
+    if program is None and wasm is None:
+        raise GadgetInvalid(
+            f"{folder} has no program.bpf.c.", "Name the program in build.yaml as ebpfsource."
+        )
+    return Recipe(root, program, wasm, metadata)
+
+
+def _file(root: Path, key: str, said: str | None, usual: str) -> Path | None:
+    """The file that a key stands for; only the usual ones may be missing."""
+    path = root / (said or usual)
+    if path.is_file():
+        return path
+    if said:
+        raise GadgetInvalid(
+            f"build.yaml: {key} names {said}, which is not there.", "Mend the path."
+        )
+    return None
+
+
+def creation_time() -> int:
+    """Seconds since 1970: SOURCE_DATE_EPOCH, else now.
+
+    Raises:
+        UsageError: SOURCE_DATE_EPOCH is no number.
+    """
+    said = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if not said:
+        return int(time.time())
+    if not said.isdecimal() or int(said) >= 1 << 33:
+        raise UsageError(
+            f"SOURCE_DATE_EPOCH is {said!r}.", "Set it to seconds since 1970, or not at all."
+        )
+    return int(said)
+
+
+def _compiled(recipe: Recipe, includes: list[Path]) -> tuple[dict[str, bytes], list[str]]:
+    """Objects by architecture, and the compiler's warnings."""
+    if recipe.program is None:
+        return dict.fromkeys(clang.ARCHITECTURES, b""), []
+    compiler = clang.find_clang()
+    strip = clang.find_strip(compiler) if compiler else None
+    if compiler is None or strip is None:
+        what = "clang" if compiler is None else "llvm-strip"
+        raise ExtensionMissing(
+            f"{what} is not installed.", "Install it: apt-get install clang llvm."
+        )
+    objects, warnings = {}, []
+    for architecture in clang.ARCHITECTURES:
+        made = clang.compile_object(compiler, strip, recipe.program, architecture, includes)
+        if not made.data:
+            raise _uncompilable(recipe.program, made.messages)
+        objects[architecture] = made.data
+        warnings += [line for line in made.messages.splitlines() if "warning:" in line]
+    return objects, list(dict.fromkeys(warnings))
+
+
+def _uncompilable(program: Path, messages: str) -> GadgetInvalid:
+    """The first error of the compiler, with the remedy that it asks for."""
+    lines = messages.strip().splitlines()
+    first = next((line for line in lines if "error:" in line), lines[-1] if lines else "no reason")
+    remedy = "Mend it; clang's own words follow the file's name."
+    if "file not found" in first:
+        remedy = "Name the folder that holds this header with -I DIR."
+    return GadgetInvalid(f"{program.name} does not compile: {first.strip()}.", remedy)
+
+
+def _annotations(described: document.Document, created: int) -> dict[str, str]:
+    """What describes the image on its manifests, its config and its index."""
+    said = {name: described.text(key) for key, name in _REPEATED.items()}
+    said[oci.CREATED] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(created))
+    # No version number: Inspektor Gadget would take it for one of its own builds.
+    said[oci.BUILDER] = f"igsdk-{__version__}"
+    said |= described.texts("annotations")
+    return {key: value for key, value in sorted(said.items()) if value}
+
+
+def _pack(
+    built: Built,
+    metadata: bytes,
+    annotations: dict[str, str],
+    programs: dict[str, bytes],
+    wasm: Path | None,
+) -> None:
+    layout = built.layout
+    config = layout.add(oci.CONFIG, metadata, annotations=annotations)
+    manifests = []
+    for architecture, program in sorted(programs.items()):
+        layers = [layout.add(oci.PROGRAM, program)] if program else []
+        layers += [layout.add(oci.WASM, wasm.read_bytes())] if wasm else []
+        platform = {"architecture": architecture, "os": "linux"}
+        data = oci.manifest(config, layers, annotations)
+        more = {"artifactType": oci.GADGET, "platform": platform, "annotations": annotations}
+        manifests.append(layout.add(oci.MANIFEST, data, **more))
+    top = layout.add(oci.INDEX, oci.index(manifests, annotations))
+    layout.name(top, built.name)
+    built.digest = top["digest"]

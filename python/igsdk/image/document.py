@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""YAML with line numbers.
+
+Inspektor Gadget compares keys without case, so do we; what a file says twice it says
+once too often, since only one of the two would count.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from igsdk._errors import ExtensionMissing, GadgetInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+@dataclass(frozen=True)
+class Value:
+    """A place in the file: a mapping, a list or a text, and where it stands.
+
+    Attributes:
+        content: `{key: Value}` with keys as they are written, `[Value]`, or the text.
+        line: of its key, counted from 1.
+    """
+
+    content: Any
+    line: int
+
+    def items(self) -> Iterator[tuple[str, Value]]:
+        """Keys and values; nothing where it is no mapping."""
+        if isinstance(self.content, dict):
+            yield from self.content.items()
+
+    def get(self, key: str) -> Value | None:
+        """What stands under a key, in any case."""
+        wanted = key.lower()
+        return next((value for name, value in self.items() if name.lower() == wanted), None)
+
+    def text(self) -> str:
+        """A scalar as Inspektor Gadget turns it into text; nothing for others."""
+        return self.content if isinstance(self.content, str) else ""
+
+
+@dataclass(frozen=True)
+class Document:
+    """One file."""
+
+    root: Value
+    where: str
+
+    def text(self, key: str) -> str:
+        """The text under a key of the top level, or nothing."""
+        found = self.root.get(key)
+        return found.text() if found else ""
+
+    def texts(self, key: str) -> dict[str, str]:
+        """The mapping of texts under a key of the top level."""
+        found = self.root.get(key)
+        return {name: value.text() for name, value in found.items()} if found else {}
+
+    def check_keys(self, known: Iterable[str]) -> list[str]:
+        """The known keys that the top level has.
+
+        Raises:
+            GadgetInvalid: it has others.
+        """
+        allowed = {key.lower(): key for key in known}
+        for name, value in self.root.items():
+            if name.lower() not in allowed:
+                raise GadgetInvalid(
+                    f"{self.where}:{value.line}: there is no key {name!r}{meant(name, known)}.",
+                    f"The keys are {', '.join(known)}.",
+                )
+        return [allowed[name.lower()] for name, _ in self.root.items()]
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """`; did you mean …?` where a known word is close."""
+    lowered = {other.lower(): other for other in known}
+    close = difflib.get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
+    return f" (did you mean {lowered[close[0]]!r}?)" if close else ""
+
+
+def load(data: bytes, where: str) -> Document:
+    """Reads a file whose top level is a mapping.
+
+    Raises:
+        GadgetInvalid: it is no YAML, no mapping, or has a key twice.
+        ExtensionMissing: the package that reads YAML is not installed.
+    """
+    try:
+        import yaml
+    except ImportError as error:
+        raise extra_missing("PyYAML") from error
+    try:
+        node = yaml.compose(data, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        reason = getattr(error, "problem", None) or "it is not UTF-8 text"
+        raise GadgetInvalid(f"{where}{line}: this is no YAML: {reason}.", "Mend it.") from error
+    root = _value(node, where, 1, 0) if node else Value({}, 1)
+    if not isinstance(root.content, dict):
+        raise GadgetInvalid(f"{where}:1: the top level is no mapping.", "Write `key: value` lines.")
+    return Document(root, where)
+
+
+def extra_missing(package: str) -> ExtensionMissing:
+    """What to say where a package of the extra is not there."""
+    return ExtensionMissing(
+        f"The Python package {package} is not installed.",
+        "Install what `igsdk gadget` needs: pip install 'igsdk[gadget]'.",
+    )
+
+
+def _value(node: Any, where: str, line: int, depth: int) -> Value:
+    if depth > 40:
+        raise GadgetInvalid(f"{where}:{line}: this is nested too deeply.", "Mend it.")
+    if node.id == "scalar":
+        empty = node.tag == "tag:yaml.org,2002:null"
+        return Value("" if empty else node.value, line)
+    if node.id == "sequence":
+        items = [_value(item, where, item.start_mark.line + 1, depth + 1) for item in node.value]
+        return Value(items, line)
+    content: dict[str, Value] = {}
+    for key, value in node.value:
+        row = key.start_mark.line + 1
+        name = key.value if key.id == "scalar" else ""
+        if not isinstance(name, str) or name.lower() in {known.lower() for known in content}:
+            raise GadgetInvalid(f"{where}:{row}: {name!r} stands here twice.", "Keep one of them.")
+        content[name] = _value(value, where, row, depth + 1)
+    return Value(content, line)

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP to one registry: TLS, logins, waiting when it asks for patience, and time limits."""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import ssl
+import time
+import urllib.request
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode, urljoin, urlsplit
+
+from igsdk._errors import RegistryRefused, TargetUnavailable
+from igsdk._version import __version__
+from igsdk.image import credentials
+from igsdk.image.challenges import Challenge, read_challenge
+from igsdk.image.document import extra_missing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import urllib3
+
+_PATIENCE = (429, 500, 502, 503, 504)
+_REDIRECTS = (301, 302, 303, 307, 308)
+_ATTEMPTS = 5
+_LONGEST_WAIT = 60.0
+#: one answer is never larger: gadgets are small, and we hold them in memory
+_LARGEST = 1 << 28
+#: Docker's own registry answers under another name than images have
+_HOSTS = {"docker.io": "registry-1.docker.io"}
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back: status, headers in lower case, and the body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    url: str
+
+    def reason(self) -> str:
+        """The registry's own words for an error, in brackets, or nothing."""
+        try:
+            first = json.loads(self.body)["errors"][0]
+            words = f"{first.get('code', '')}: {first.get('message', '')}".strip(": ")
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+            return ""
+        return f" ({words})" if words else ""
+
+
+@dataclass
+class Transport:
+    """Requests to one registry.
+
+    Attributes:
+        timeout: seconds that a connection, or the next piece of an answer, may take.
+        say: told in a sentence when we wait.
+    """
+
+    domain: str
+    plain_http: bool = False
+    timeout: float = 30.0
+    say: Callable[[str], None] = lambda _: None
+    sleep: Callable[[float], None] = time.sleep
+    _authorization: str = ""
+    _pools: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def root(self) -> str:
+        scheme = "http" if self.plain_http else "https"
+        return f"{scheme}://{_HOSTS.get(self.domain, self.domain)}"
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        expected: tuple[int, ...],
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> Answer:
+        """One request, repeated while the registry asks for patience.
+
+        Args:
+            path: below the registry's root, or a whole URL that it named.
+            expected: statuses that are returned; all others are errors.
+
+        Raises:
+            RegistryRefused: it says no.
+            TargetUnavailable: it is not there, is silent, or stays busy.
+        """
+        url = urljoin(f"{self.root}/", path)
+        answer = self._patiently(method, url, dict(headers or {}), body)
+        if answer.status in expected:
+            return answer
+        raise _refusal(self.domain, answer, method)
+
+    def _patiently(
+        self, method: str, url: str, headers: dict[str, str], body: bytes | None
+    ) -> Answer:
+        waited = 0.0
+        for attempt in range(1, _ATTEMPTS + 1):
+            answer = self._authorized(method, url, headers, body)
+            wait = _wanted_wait(answer, attempt)
+            if answer.status not in _PATIENCE or attempt == _ATTEMPTS:
+                return answer
+            if wait > _LONGEST_WAIT or waited + wait > 2 * _LONGEST_WAIT:
+                return answer
+            self.say(f"{self.domain} answers {answer.status}; asks again in {wait:.0f} s.")
+            self.sleep(wait)
+            waited += wait
+        raise AssertionError("the last attempt returns")
+
+    def _authorized(
+        self, method: str, url: str, headers: dict[str, str], body: bytes | None
+    ) -> Answer:
+        """Logs in once if that is asked for."""
+        answer = self._once(method, url, headers, body)
+        if answer.status != 401 or not _same_host(answer.url, self.root):
+            return answer
+        challenge = read_challenge(answer.headers.get("www-authenticate", ""))
+        before, self._authorization = self._authorization, self._login(challenge)
+        if not self._authorization or self._authorization == before:
+            return answer
+        return self._once(method, url, headers, body)
+
+    def _login(self, challenge: Challenge) -> str:
+        """The Authorization header that a challenge asks for, or nothing."""
+        login = credentials.find(self.domain)
+        if login and self.plain_http and urlsplit(self.root).hostname not in _LOOPBACK:
+            raise RegistryRefused(
+                f"{self.domain} asks for a password over plain HTTP, where all can read it.",
+                "Use a registry with TLS, without --plain-http.",
+            )
+        if challenge.scheme == "basic":
+            return login.basic() if login else ""
+        realm = challenge.words.get("realm", "")
+        if challenge.scheme != "bearer" or not realm:
+            return ""
+        if not self.plain_http and urlsplit(realm).scheme != "https":
+            raise RegistryRefused(
+                f"{self.domain} wants its tokens to be fetched without TLS.", "Ask its owner."
+            )
+        return self._token(realm, challenge, login)
+
+    def _token(self, realm: str, challenge: Challenge, login: credentials.Login | None) -> str:
+        """Fetches a token; without a login the server may give one for reading."""
+        asked = {
+            key: challenge.words[key] for key in ("service", "scope") if challenge.words.get(key)
+        }
+        headers, body, method = {}, None, "GET"
+        if login and login.identity_token:
+            form = {"grant_type": "refresh_token", "refresh_token": login.identity_token}
+            body = urlencode({**asked, **form, "client_id": "igsdk"}).encode()
+            method, headers = "POST", {"Content-Type": "application/x-www-form-urlencoded"}
+        else:
+            joint = "&" if urlsplit(realm).query else "?"
+            realm += joint + urlencode(asked) if asked else ""
+            headers = {"Authorization": login.basic()} if login else {}
+        answer = self._once(method, realm, headers, body, own=False)
+        try:
+            said = json.loads(answer.body) if answer.status == 200 else {}
+            token = said.get("token") or said.get("access_token")
+        except (ValueError, AttributeError):
+            token = None
+        if answer.status in _PATIENCE:
+            raise _refusal(self.domain, answer, "GET")
+        return f"Bearer {token}" if token else ""
+
+    def _once(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        own: bool = True,
+    ) -> Answer:
+        """One exchange, with redirects followed; our login goes to the registry alone."""
+        for _ in range(5):
+            sent = {"User-Agent": f"igsdk/{__version__}", **headers}
+            if own and self._authorization and _same_host(url, self.root):
+                sent["Authorization"] = self._authorization
+            answer = self._exchange(method, url, sent, body)
+            target = answer.headers.get("location")
+            if answer.status not in _REDIRECTS or method not in ("GET", "HEAD") or not target:
+                return answer
+            target = urljoin(url, target)
+            if urlsplit(target).scheme != "https" and not self.plain_http:
+                raise RegistryRefused(
+                    f"{self.domain} sends us to a place without TLS.", "Ask its owner."
+                )
+            headers = {k: v for k, v in headers.items() if k != "Authorization"}
+            url = target
+        return answer
+
+    def _exchange(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Answer:
+        try:
+            import urllib3
+        except ImportError as error:
+            raise extra_missing("urllib3") from error
+        try:
+            response = self._pool(url).request(
+                method,
+                url,
+                headers=dict(headers),
+                body=body,
+                redirect=False,
+                retries=False,
+                preload_content=False,
+            )
+            content = response.read(_LARGEST)
+            response.release_conn()
+        except urllib3.exceptions.HTTPError as error:
+            raise _unreachable(urlsplit(url).netloc, error, self.timeout) from error
+        named = {name.lower(): value for name, value in response.headers.items()}
+        return Answer(response.status, named, content, url)
+
+    def _pool(self, url: str) -> urllib3.PoolManager:
+        """Connections, through the proxy that the environment names."""
+        import urllib3
+
+        parts = urlsplit(url)
+        proxy = urllib.request.getproxies().get(parts.scheme, "")
+        if proxy and urllib.request.proxy_bypass(parts.netloc):
+            proxy = ""
+        if proxy not in self._pools:
+            common: dict[str, Any] = {
+                "timeout": urllib3.Timeout(connect=min(self.timeout, 10.0), read=self.timeout),
+                "ssl_context": ssl.create_default_context(),
+            }
+            self._pools[proxy] = (
+                urllib3.ProxyManager(proxy, **common) if proxy else urllib3.PoolManager(**common)
+            )
+        pool: urllib3.PoolManager = self._pools[proxy]
+        return pool
+
+
+def _same_host(url: str, other: str) -> bool:
+    return urlsplit(url)[:2] == urlsplit(other)[:2]
+
+
+def _wanted_wait(answer: Answer, attempt: int) -> float:
+    """Seconds to wait: what the registry asks for, else 1, 2, 4, 8."""
+    said = answer.headers.get("retry-after", "").strip()
+    if said.isdecimal():
+        return float(said)
+    date = email.utils.parsedate_to_datetime(said) if said.endswith("GMT") else None
+    if date:
+        return max(0.0, date.timestamp() - time.time())
+    return float(2 ** (attempt - 1))
+
+
+def _refusal(domain: str, answer: Answer, method: str) -> RegistryRefused | TargetUnavailable:
+    """The error for a status, with the registry's own words."""
+    why = answer.reason()
+    if answer.status == 401:
+        if credentials.find(domain):
+            return RegistryRefused(
+                f"{domain} does not accept your login{why}.",
+                f"Log in again: docker login {domain}.",
+            )
+        return RegistryRefused(
+            f"{domain} asks for a login, and {credentials.config_file()} has none for it{why}.",
+            f"Log in: docker login {domain}.",
+        )
+    if answer.status == 403:
+        return RegistryRefused(
+            f"{domain} refuses this{why}.", "Ask its owner for the right to do it."
+        )
+    if answer.status == 404:
+        what = "no such image" if method in ("GET", "HEAD") else "no place for this image"
+        return RegistryRefused(f"{domain} has {what}{why}.", "Check the name and the tag.")
+    if answer.status == 429:
+        return TargetUnavailable(f"{domain} asks to slow down{why}.", "Try again later.")
+    if answer.status >= 500:
+        return TargetUnavailable(
+            f"{domain} answers with error {answer.status}{why}.", "Try again later."
+        )
+    return RegistryRefused(
+        f"{domain} answers with {answer.status}{why}.", "Check that it is a registry of images."
+    )
+
+
+def _unreachable(domain: str, error: Exception, timeout: float) -> TargetUnavailable:
+    """Why there is no answer."""
+    import urllib3.exceptions as known
+
+    text = str(error)
+    if isinstance(error, known.SSLError):
+        if "WRONG_VERSION_NUMBER" in text or "RECORD_LAYER" in text:
+            return TargetUnavailable(
+                f"{domain} does not speak TLS.", "Use --plain-http if that is as it should be."
+            )
+        if "CERTIFICATE_VERIFY_FAILED" in text:
+            return TargetUnavailable(
+                f"The certificate of {domain} is not to be trusted here.",
+                "Name the file with its authority in the variable SSL_CERT_FILE.",
+            )
+        return TargetUnavailable(f"No TLS with {domain}: {text}.", "Check its certificate.")
+    if isinstance(error, known.TimeoutError) and not isinstance(error, known.NewConnectionError):
+        return TargetUnavailable(
+            f"{domain} did not answer within {timeout:g} s.", "Check the network, or try later."
+        )
+    if isinstance(error, known.NameResolutionError):
+        return TargetUnavailable(f"There is no host {domain}.", "Check the registry's name.")
+    return TargetUnavailable(
+        f"{domain} cannot be reached: {text.rpartition(': ')[2]}.",
+        "Check its name and the network.",
+    )

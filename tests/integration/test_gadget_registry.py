@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images in a real registry, compared with skopeo; and registries that do not play along."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.support import registry as real
+from tests.support import tiny
+from tests.support.unwilling import Answers, always, unwilling
+
+from igsdk import ImageUnreadable, RegistryRefused, TargetUnavailable
+from igsdk.cli.app import run
+from igsdk.image import layout, names
+from igsdk.image.registry import Registry
+from igsdk.image.transport import Answer, Transport
+
+NAME = "team/tiny:v1"
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("image") / "tiny.tar"
+    assert run(["gadget", "build", str(tiny.SOURCE), "-o", str(path)]) == 0
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The logins of whoever runs the tests stay out of them."""
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "nobody"))
+
+
+def index_of(image: Path) -> bytes:
+    found = layout.read(str(image))
+    return found.blob(found.image())
+
+
+def test_anonymous(tmp_path: Path, image: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with real.registry(tmp_path / "registry") as server:
+        name = f"{server.address}/{NAME}"
+        for _ in range(2):
+            assert run(["gadget", "push", str(image), name, "--plain-http"]) == 0
+        assert real.skopeo_raw(server, NAME) == index_of(image)
+        capsys.readouterr()
+        assert run(["gadget", "inspect", name, "--plain-http", "--json"]) == 0
+        pulled = json.loads(capsys.readouterr().out)
+        assert run(["gadget", "inspect", str(image), "--json"]) == 0
+        local = json.loads(capsys.readouterr().out)
+        assert pulled == {**local, "name": name}
+        assert run(["gadget", "inspect", name]) == 9
+        assert "--plain-http" in capsys.readouterr().err
+        assert run(["gadget", "inspect", f"{server.address}/team/none", "--plain-http"]) == 12
+
+
+def test_password(
+    tmp_path: Path,
+    image: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with real.registry(tmp_path / "registry", password=True) as server:
+        push = ["gadget", "push", str(image), f"{server.address}/{NAME}", "--plain-http"]
+        assert run(push) == 12
+        assert "docker login" in capsys.readouterr().err
+        wrong = real.log_in(tmp_path / "wrong", server.address, "guess")
+        monkeypatch.setenv("DOCKER_CONFIG", str(wrong))
+        assert run(push) == 12
+        assert "does not accept your login" in capsys.readouterr().err
+        assert server.tags("team/tiny") == []
+        right = real.log_in(tmp_path / "right", server.address)
+        monkeypatch.setenv("DOCKER_CONFIG", str(right))
+        assert run(push) == 0
+        assert server.tags("team/tiny") == ["v1"]
+        assert real.skopeo_raw(server, NAME) == index_of(image)
+
+
+def test_tls(
+    tmp_path: Path,
+    image: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with real.registry(tmp_path / "registry", password=True, tls=True) as server:
+        monkeypatch.setenv("DOCKER_CONFIG", str(real.log_in(tmp_path / "login", server.address)))
+        push = ["gadget", "push", str(image), f"{server.address}/{NAME}"]
+        assert run(push) == 9
+        assert "SSL_CERT_FILE" in capsys.readouterr().err
+        monkeypatch.setenv("SSL_CERT_FILE", str(server.authority))
+        assert run(push) == 0
+        assert real.skopeo_raw(server, NAME) == index_of(image)
+
+
+def test_login_from_a_helper(tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What docker-credential-NAME says, which gets the registry on its input."""
+    helper = tmp_path / "docker-credential-tests"
+    answer = json.dumps({"Username": real.USER, "Secret": real.PASSWORD})
+    helper.write_text(f"#!/bin/sh\ncat > {tmp_path}/asked\necho '{answer}'\n")
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/sbin:/usr/bin:/bin")
+    with real.registry(tmp_path / "registry", password=True) as server:
+        config = {"credHelpers": {server.address: "tests"}}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+        assert run(["gadget", "push", str(image), f"{server.address}/{NAME}", "--plain-http"]) == 0
+        assert (tmp_path / "asked").read_text() == server.address
+
+
+def test_an_interrupted_push_leaves_no_tag(tmp_path: Path, image: Path) -> None:
+    """Whatever the request at which it ends."""
+    found = layout.read(str(image))
+    with real.registry(tmp_path / "registry") as server:
+        reference = names.parse(f"{server.address}/{NAME}")
+        for last in range(40):
+            if pushes(Ending(server.address, True, last=last), found, reference):
+                break
+            assert server.tags("team/tiny") == [], f"after {last} requests"
+        assert last > 5
+        assert server.tags("team/tiny") == ["v1"]
+
+
+def pushes(transport: Transport, found: layout.Layout, reference: names.Reference) -> bool:
+    try:
+        Registry(transport, reference.repository).push(found, reference)
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+class Ending(Transport):
+    """Ctrl-C after so many requests."""
+
+    def __init__(self, domain: str, plain_http: bool, last: int) -> None:
+        super().__init__(domain, plain_http)
+        self.asked, self.last = 0, last
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        expected: tuple[int, ...],
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> Answer:
+        if self.asked == self.last:
+            raise KeyboardInterrupt
+        self.asked += 1
+        return super().ask(method, path, expected, headers, body)
+
+
+def transport_to(address: str, waits: list[float], timeout: float = 5.0) -> Transport:
+    """A transport whose pauses are written down instead of taken."""
+    return Transport(address, True, timeout, sleep=waits.append)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "asked"),
+    [
+        (401, RegistryRefused, 1),
+        (403, RegistryRefused, 1),
+        (404, RegistryRefused, 1),
+        (418, RegistryRefused, 1),
+        (429, TargetUnavailable, 5),
+        (500, TargetUnavailable, 5),
+        (503, TargetUnavailable, 5),
+    ],
+)
+def test_refusals(status: int, error: type[Exception], asked: int) -> None:
+    waits: list[float] = []
+    body = json.dumps({"errors": [{"code": "BUSY", "message": "not today"}]}).encode()
+    with unwilling(always(status, {}, body)) as server:
+        reference = names.parse(f"{server.address}/{NAME}")
+        transport = transport_to(server.address, waits)
+        with pytest.raises(error, match="not today"):
+            Registry(transport, reference.repository).pull(reference)
+        assert len(server.asked) == asked
+    assert waits == [1.0, 2.0, 4.0, 8.0][: asked - 1]
+
+
+def test_it_waits_as_long_as_is_asked_for() -> None:
+    waits: list[float] = []
+    busy, slow = unwilling(always(429, {"Retry-After": "7"})), "slow down"
+    with busy as server, pytest.raises(TargetUnavailable, match=slow):
+        transport_to(server.address, waits).ask("GET", "/v2/", (200,))
+    assert waits == [7.0] * 4
+    with unwilling(always(429, {"Retry-After": "3600"})) as server:
+        with pytest.raises(TargetUnavailable):
+            transport_to(server.address, waits).ask("GET", "/v2/", (200,))
+        assert len(server.asked) == 1
+
+
+def test_silence_ends() -> None:
+    silent = unwilling(lambda *_: None)
+    with silent as server, pytest.raises(TargetUnavailable, match=r"within 0\.3 s"):
+        transport_to(server.address, [], 0.3).ask("GET", "/v2/", (200,))
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(TargetUnavailable, match="cannot be reached"):
+        transport_to(f"127.0.0.1:{real.free_port()}", []).ask("GET", "/v2/", (200,))
+
+
+Said = tuple[int, dict[str, str], bytes]
+
+
+def token_server(token_status: int = 200) -> Answers:
+    """A registry that wants a token, and its token server."""
+
+    def answers(method: str, path: str, headers: dict[str, str]) -> Said:
+        if path.startswith("/token"):
+            return token_status, {}, json.dumps({"token": "t0ken"}).encode()
+        if headers.get("Authorization") == "Bearer t0ken":
+            return 200, {}, b"{}"
+        realm = f"http://{headers['Host']}/token"
+        words = f'Bearer realm="{realm}",service="tests",scope="repository:team/tiny:pull,push"'
+        return 401, {"WWW-Authenticate": words}, b""
+
+    return answers
+
+
+def test_tokens() -> None:
+    with unwilling(token_server()) as server:
+        assert transport_to(server.address, []).ask("GET", "/v2/x", (200,)).body == b"{}"
+        asked = "/token?service=tests&scope=repository%3Ateam%2Ftiny%3Apull%2Cpush"
+        assert server.asked == [("GET", "/v2/x"), ("GET", asked), ("GET", "/v2/x")]
+    closed = unwilling(token_server(401))
+    with closed as server, pytest.raises(RegistryRefused, match="asks for a login"):
+        transport_to(server.address, []).ask("GET", "/v2/x", (200,))
+
+
+def test_a_tag_that_is_no_index() -> None:
+    kind = {"Content-Type": "application/vnd.oci.image.manifest.v1+json"}
+    with unwilling(always(200, kind, b"{}")) as server:
+        reference = names.parse(f"{server.address}/{NAME}")
+        with pytest.raises(ImageUnreadable, match="no image index"):
+            Registry(transport_to(server.address, []), reference.repository).pull(reference)
+
+
+def test_other_bytes_than_asked_for(image: Path) -> None:
+    """A registry or something on the way that changes a part."""
+    found = layout.read(str(image))
+    kind = {"Content-Type": found.image()["mediaType"]}
+
+    def answers(method: str, path: str, headers: dict[str, str]) -> Said:
+        wanted = path.rpartition("/")[2]
+        if wanted == "v1":
+            return 200, kind, index_of(image)
+        data = found.blobs.get(wanted, b"")
+        return 200, {}, data + (b" " if "/blobs/" in path else b"")
+
+    with unwilling(answers) as server:
+        reference = names.parse(f"{server.address}/{NAME}")
+        with pytest.raises(ImageUnreadable, match="was asked for"):
+            Registry(transport_to(server.address, []), reference.repository).pull(reference)
+
+
+def test_a_registry_that_takes_something_else_gets_no_tag(image: Path) -> None:
+    def answers(method: str, path: str, headers: dict[str, str]) -> Said:
+        if method == "POST":
+            return 202, {"Location": "/upload?state=1"}, b""
+        return (404 if method == "HEAD" else 201), {"Docker-Content-Digest": "sha256:other"}, b""
+
+    with unwilling(answers) as server:
+        reference = names.parse(f"{server.address}/{NAME}")
+        registry = Registry(transport_to(server.address, []), reference.repository)
+        with pytest.raises(ImageUnreadable, match="tag was not set"):
+            registry.push(layout.read(str(image)), reference)
+        assert not [path for method, path in server.asked if path.endswith("/v1")]
+
+
+def test_passwords_stay_off_plain_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is not this one gets no login without TLS."""
+    words = {"WWW-Authenticate": 'Basic realm="x"'}
+    with unwilling(always(401, words)) as server:
+        monkeypatch.setenv("http_proxy", f"http://{server.address}")
+        monkeypatch.setenv("DOCKER_CONFIG", str(real.log_in(tmp_path / "login", "far.example")))
+        with pytest.raises(RegistryRefused, match="plain HTTP"):
+            transport_to("far.example", []).ask("GET", "/v2/", (200,))
+        assert server.asked == [("GET", "http://far.example/v2/")]
