@@ -12,6 +12,18 @@ driver = ctypes.CDLL(sys.argv[1])
 helper = ctypes.CDLL(sys.argv[2])
 
 
+# As long as the median function of the standard library.
+BODY = """
+def call_{level}(a, b, c):
+    total = a + b
+    if c:
+        total += len(str(c))
+    for number in range(2):
+        total -= number
+    return call_{next}(a, b, c)
+"""
+
+
 def measure(count, native, pause):
     took = (ctypes.c_uint64 * count)()
     helper.deep(
@@ -24,7 +36,7 @@ def chain(depth):
     """As many functions as frames: code objects that differ, as those of a service do."""
     names = {"call_0": measure}
     for level in range(1, depth):
-        source = f"def call_{level}(a, b, c):\n    return call_{level - 1}(a, b, c)"
+        source = BODY.format(level=level, next=level - 1)
         exec(compile(source, f"level_{level}.py", "exec"), names)
     return names[f"call_{depth - 1}"]
 

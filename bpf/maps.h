@@ -121,7 +121,7 @@ RECENT(sent_stacks, u64, u8, 65536);
 RECENT(device_uuids, struct live_key, struct uuid, 4096);
 TABLE(pids, u32, u32, 65536);
 RING(events, 16 << 20);
-RING(captures, 8 << 20);
+RING(captures, 16 << 20);
 
 /* The set of mount namespaces to keep; shape and name are Inspektor Gadget's. */
 TABLE(gadget_mntns_filter_map, u64, u32, 1024);

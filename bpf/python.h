@@ -15,6 +15,7 @@
 #define TSS_SLOT_BYTES 16
 #define TSS_FIRST_LEVEL 32
 #define OWNED_BY_GENERATOR 1
+#define SMALL_TABLE 64
 #define TYPE_IS_TYPE (1ULL << 31) /* Py_TPFLAGS_TYPE_SUBCLASS */
 
 /* Which code objects have gone up, and what their first argument is called. */
@@ -168,7 +169,9 @@ static __always_inline u64 code_check(struct walk *walk, const struct igsdk_pyth
 	check = igsdk_mix(check, code_int(walk, python->code_first_line));
 	if (version)
 		return igsdk_mix(check, version);
-	return igsdk_mix(check + file_length(walk, python), table_hash(walk, python));
+	check = igsdk_mix(check, table_hash(walk, python));
+	/* Small code is what programs make and drop, over and over, under other names. */
+	return walk->table[0] > SMALL_TABLE ? check : check + file_length(walk, python);
 }
 
 static __always_inline u64 thread_pointer(struct task_struct *task)
