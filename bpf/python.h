@@ -119,6 +119,12 @@ static __always_inline bool read_code(struct walk *walk, const struct igsdk_pyth
 	return true;
 }
 
+/* Of so many bytes those that lie in a word; what stands behind them may change. */
+static __always_inline u64 first_bytes(u64 word, u64 bytes)
+{
+	return bytes < 8 ? word & ((1ULL << 8 * (bytes & 7)) - 1) : word;
+}
+
 /*
  * The length and the first bytes of a code object's line table: a bytes object, of which
  * length, hash and bytes lie in a row. The hash comes and goes.
@@ -132,27 +138,38 @@ static __always_inline u64 table_hash(struct walk *walk, const struct igsdk_pyth
 		return 0;
 	hash = size = walk->table[0];
 	for (u32 i = 2; i < TABLE_WORDS; i++) {
-		u64 word = walk->table[i], left = size - 8 * (i - 2);
-
 		if (8 * (i - 2) >= size)
 			break;
-		if (left < 8) /* what stands behind it may change */
-			word &= (1ULL << 8 * (left & 7)) - 1;
-		hash = igsdk_mix(hash, word);
+		hash = igsdk_mix(hash, first_bytes(walk->table[i], size - 8 * (i - 2)));
 	}
 	return hash;
 }
 
-/* Functions that call one another often share the string with the name of their file. */
-static __always_inline u64 file_length(struct walk *walk, const struct igsdk_python *python)
+/*
+ * Length and first characters of the string with a file's name, if they are ASCII. What
+ * stands between them comes and goes. Functions that call one another often share it.
+ */
+static __always_inline u64 file_hash(struct walk *walk, const struct igsdk_python *python)
 {
-	u64 address = code_word(walk, python->code_file);
+	u64 address = code_word(walk, python->code_file), hash, length;
 
-	if (address != walk->file_address) {
-		walk->file_length = user_word(address + python->string_length);
-		walk->file_address = address;
+	if (address == walk->file_address)
+		return walk->file_hash;
+	walk->file_address = address;
+	walk->file_hash = 0;
+	if (bpf_probe_read_user(walk->file, sizeof(walk->file),
+				(void *)(address + python->string_length)))
+		return 0;
+	hash = length = walk->file[0];
+	if (walk->file[2] >> (python->string_ascii_bit & 31) & 1) {
+		for (u32 i = 4; i < FILE_WORDS; i++) {
+			if (8 * (i - 4) >= length)
+				break;
+			hash = igsdk_mix(hash, first_bytes(walk->file[i], length - 8 * (i - 4)));
+		}
 	}
-	return walk->file_length;
+	walk->file_hash = hash;
+	return hash;
 }
 
 /*
@@ -171,7 +188,7 @@ static __always_inline u64 code_check(struct walk *walk, const struct igsdk_pyth
 		return igsdk_mix(check, version);
 	check = igsdk_mix(check, table_hash(walk, python));
 	/* Small code is what programs make and drop, over and over, under other names. */
-	return walk->table[0] > SMALL_TABLE ? check : check + file_length(walk, python);
+	return walk->table[0] > SMALL_TABLE ? check : check + file_hash(walk, python);
 }
 
 static __always_inline u64 thread_pointer(struct task_struct *task)

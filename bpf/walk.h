@@ -17,6 +17,7 @@
 #define FRAME_AREA 128
 #define CODE_AREA 256
 #define TABLE_WORDS 8
+#define FILE_WORDS 10
 
 struct walk {
 	u32 busy;
@@ -30,8 +31,9 @@ struct walk {
 	u64 frame;	  /* where in `window` the Python frame lies */
 	struct igsdk_capture head;
 	u64 code[CODE_AREA / 8];
-	u64 file_address; /* of the last code object's file name, 0 = none */
-	u64 file_length;
+	u64 file_address; /* of the string that `file` begins as, 0 = none */
+	u64 file_hash;
+	u64 file[FILE_WORDS];
 	u64 table[TABLE_WORDS]; /* what identifies a line table, and so its code */
 	u64 window[PAGE_BYTES / 8];
 	struct igsdk_python_frame frames[IGSDK_MAX_PYTHON];
