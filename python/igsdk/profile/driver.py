@@ -7,7 +7,6 @@ alone. Without them self is what people mean by it: what a function asked for it
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,20 +42,27 @@ def asking(frames: Sequence[Frame]) -> int:
 
 def without_driver(table: Table) -> Table:
     """The table with the driver's frames cut off at the leaf; a stack keeps at least its root."""
-    driver = np.array([is_driver(frame) for frame in table.frames], dtype=bool)
-    if not driver.any():
-        return table
-    return _cut(table, _first(table.stacks, ~driver))
+    return _cut(table, _first(table.stacks, _own(table)))
+
+
+def calling_frames(table: Table) -> Column:
+    """Per stack the number of its leaf once the driver's frames are cut off."""
+    frames: Column = table.stacks.members[_first(table.stacks, _own(table))]
+    return frames
+
+
+def _own(table: Table) -> Column:
+    """Per frame, whether it is not the driver's."""
+    return np.array([not is_driver(frame) for frame in table.frames], dtype=bool)
 
 
 def asked(table: Table) -> Table:
     """The table with each stack cut down to the frame that asked, see :func:`asking`."""
     python = np.array([frame.kind == "python" for frame in table.frames], dtype=bool)
-    own = np.array([not is_driver(frame) for frame in table.frames], dtype=bool)
     stacks = table.stacks
     by_python = _first(stacks, python)
     is_python = python[stacks.members[by_python]]
-    return _cut(table, np.where(is_python, by_python, _first(stacks, own)))
+    return _cut(table, np.where(is_python, by_python, _first(stacks, _own(table))))
 
 
 def _first(stacks: Stacks, wanted: Column) -> Column:
@@ -71,9 +77,9 @@ def _first(stacks: Stacks, wanted: Column) -> Column:
 
 
 def _cut(table: Table, first: Column) -> Table:
-    """The stacks from a member on."""
+    """The stacks from a member on; what differed only below it is one."""
     stacks = table.stacks
     keep = np.arange(len(stacks.members)) >= np.repeat(first, stacks.lengths)
     lengths = stacks.offsets[1:] - first
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return replace(table, stacks=Stacks(offsets, stacks.members[keep]))
+    return table.over(Stacks(offsets, stacks.members[keep]))

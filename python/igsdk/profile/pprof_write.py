@@ -14,7 +14,7 @@ from igsdk._proto import pprof_pb2
 from igsdk.ledger.groups import group
 from igsdk.profile import wire
 from igsdk.profile.comment import shortened
-from igsdk.profile.driver import is_driver, without_driver
+from igsdk.profile.driver import calling_frames, is_driver
 from igsdk.profile.names import FILE_LABELS, NUMBERS, SAMPLE_TYPES, VALUES, implied_host
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ def _in_order_of_mappings(table: Table) -> list[Frame]:
     pprof says of a profile that it is of its first mapping: so programs come first, then
     libraries, what asked for most before what asked for less, and the driver last.
     """
-    bare = without_driver(table).stacks
-    leaves = bare.members[bare.offsets[:-1]]
+    leaves = calling_frames(table)
     asked = np.zeros(len(table.frames), dtype=np.float64)
     sizes = table.values[:, VALUES.index("alloc_space")].astype(np.float64)
     np.add.at(asked, leaves[table.stack], np.abs(sizes))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from igsdk._events import FrameKind, frame_record, marker
-from igsdk.profile.stacks import Stacks, unique
+from igsdk.profile.stacks import Stacks
 
 if TYPE_CHECKING:
     from igsdk.ledger.columns import Column
@@ -37,11 +37,9 @@ def shown(table: Table, view: View) -> Table:
     wanted = np.array([frame.kind in VIEWS[view] for frame in table.frames], dtype=bool)
     if wanted.all():
         return table
-    stacks = _of_frames(table.stacks, wanted, len(table.frames))
-    same = unique(stacks)
-    stack = same.inverse[table.stack] if len(table) else table.stack
     frames = (*table.frames, marker(_NOTHING[view]))
-    return replace(table, frames=frames, stacks=stacks.taken(same.first), stack=stack).grouped()
+    stacks = _of_frames(table.stacks, wanted, len(table.frames))
+    return replace(table, frames=frames).over(stacks)
 
 
 def _of_frames(stacks: Stacks, wanted: Column, instead: int) -> Stacks:

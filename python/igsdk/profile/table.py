@@ -61,6 +61,12 @@ class Table:
         same = self.stacks.equal_to(wanted)
         return self.taken(np.flatnonzero(same[self.stack]))
 
+    def over(self, stacks: Stacks) -> Table:
+        """The rows over other stacks, number for number; those that are alike are one then."""
+        same = unique(stacks)
+        stack = same.inverse[self.stack] if len(self) else self.stack
+        return replace(self, stacks=stacks.taken(same.first), stack=stack).grouped()
+
     def grouped(self) -> Table:
         """Rows with the same stack and labels added up; rows of nothing but zeros dropped."""
         groups = group(self.keys, len(self))
@@ -167,10 +173,7 @@ def without_addresses(table: Table) -> Table:
     A frame without a name keeps its address, which is what is shown of it.
     """
     frames, (numbers,) = _interned([tuple(_legible(frame) for frame in table.frames)])
-    stacks = table.stacks.renumbered(numbers)
-    same = unique(stacks)
-    stack = same.inverse[table.stack] if len(table) else table.stack
-    return replace(table, frames=frames, stacks=stacks.taken(same.first), stack=stack).grouped()
+    return replace(table, frames=frames).over(table.stacks.renumbered(numbers))
 
 
 def _legible(frame: Frame) -> Frame:
