@@ -190,6 +190,25 @@ def test_code_that_a_process_made_has_the_name_that_it_gave(source: Source) -> N
     assert names(stack, "interpreter") == [EVAL, "py::leaf:/srv/x.py"]
 
 
+def test_the_name_of_made_code_is_what_the_process_says_at_that_time(source: Source) -> None:
+    """Compilers write their map late, and use memory again."""
+    path = Path(f"/tmp/perf-{os.getpid()}.map")
+    resolver = StackResolver(cast("Any", source))
+    told = []
+    try:
+        for number, line in enumerate(["", "2000 100 first\n", "2000 100 second\n"], 1):
+            with path.open("a") as file:
+                file.write(line)
+            source.waiting.append(Raw(number, [(0, 0x2010, 0x2010)], pid=os.getpid()))
+            resolver.take()
+            stack = resolver.stack_of(70, 100 + number)
+            told += names(stack) if stack else []
+    finally:
+        resolver.close()
+        path.unlink()
+    assert told == ["[code of no file]", "first", "second"]
+
+
 def test_a_class_of_an_extension_is_named_without_its_module(source: Source) -> None:
     assert names(stack_of(source, Raw(1, [], [(1, 0, 6, True)]))) == ["Tensor.leaf"]
 

@@ -130,7 +130,7 @@ def _is_interpreter(name: str, fd: int) -> bool:
 
 
 class NativeCalls:
-    """Calls by (file, offset), each resolved once; bounded.
+    """Calls by (file, offset), each resolved once; bounded. Code of no file each time.
 
     Attributes:
         nameless: the files that lack symbols of functions which stacks have.
@@ -153,13 +153,13 @@ class NativeCalls:
         Args:
             pid, process: of a process that has the file (instance: its pid may come again).
         """
-        key = file_id or -process, offset
-        call = self._calls.get(key)
+        if not file_id:  # not kept: it may get its name later, or other code may come there
+            return self._made_by(process, pid, offset)
+        call = self._calls.get((file_id, offset))
         if call is None:
             if len(self._calls) >= _MAX_CALLS:
                 self._calls.clear()
-            resolved = self._in_file(file_id, offset, pid) if file_id else None
-            call = self._calls[key] = resolved or self._made_by(process, pid, offset)
+            call = self._calls[file_id, offset] = self._in_file(file_id, offset, pid)
         return call
 
     def close(self) -> None:
