@@ -168,6 +168,7 @@ def mounted(folder: Path, driver: Driver, work: Path) -> Iterator[Path]:
         _run("mount", "--bind", driver.folder, place / DRIVER)
         _run("mount", "--bind", work, place / WORK)
         _run("mount", "-t", "proc", "proc", place / "proc")
+        _run("mount", "-t", "tmpfs", "tmpfs", place / "tmp")  # -X perf leaves maps there
         yield place
     finally:
         _run("umount", "--recursive", "--lazy", place)
