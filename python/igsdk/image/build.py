@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from igsdk._errors import ExtensionMissing, GadgetInvalid, UsageError
 from igsdk._version import __version__
-from igsdk.image import clang, document, names, oci
+from igsdk.image import checking, clang, document, names, oci
 from igsdk.image.layout import Layout
 
 if TYPE_CHECKING:
@@ -64,10 +64,12 @@ def build(folder: str, includes: Sequence[str] = (), tag: str = "") -> Built:
     """
     recipe = read_recipe(folder)
     text = recipe.metadata.read_bytes()
-    described = document.load(text, str(recipe.metadata))
+    where = Path(folder) / recipe.metadata.relative_to(recipe.folder)
+    described = document.load(text, str(where))
     name = str(names.parse(tag or described.text("name") or Path(folder).resolve().name))
     programs, warnings = _compiled(recipe, [Path(place).resolve() for place in includes])
     created = creation_time()
+    warnings += checking.check(described, programs, recipe.wasm is not None)
     built = Built(Layout(), name, "", created, warnings)
     _pack(built, text, _annotations(described, created), programs, recipe.wasm)
     return built

@@ -77,6 +77,15 @@ class Document:
         return [allowed[name.lower()] for name, _ in self.root.items()]
 
 
+def flat(value: Value | None, prefix: str = "") -> Iterator[tuple[str, Value]]:
+    """Keys with dots and what they stand for, from a mapping of mappings."""
+    for name, each in value.items() if value else ():
+        if isinstance(each.content, dict):
+            yield from flat(each, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", each
+
+
 def meant(word: str, known: Iterable[str]) -> str:
     """`; did you mean …?` where a known word is close."""
     lowered = {other.lower(): other for other in known}

@@ -88,7 +88,7 @@ class Object:
     programs: list[Program] = field(default_factory=list)
     maps: dict[str, Map] = field(default_factory=dict)
     license: str = ""
-    constants: bytes = b""
+    constants: dict[str, bytes] = field(default_factory=dict)
 
 
 def read(data: bytes, where: str) -> Object:
@@ -126,7 +126,7 @@ def _object(file: Any, where: str) -> Object:
         name: _map(made.btf, name, at.type) for name, at in made.btf.section(".maps").items()
     }
     made.license = _content(file, "license").split(b"\0")[0].decode("latin-1")
-    made.constants = _content(file, ".rodata")
+    made.constants = dict(_constants(file))
     return made
 
 
@@ -145,6 +145,15 @@ def _programs(file: Any) -> Iterator[Program]:
         section = file.get_section(place)
         if section["sh_flags"] & _SHF_EXECINSTR and section.name != ".text":
             yield Program(symbol.name, section.name)
+
+
+def _constants(file: Any) -> Iterator[tuple[str, bytes]]:
+    """Variables in .rodata and their bytes; BTF has no offsets before the object is loaded."""
+    data, symbols = _content(file, ".rodata"), file.get_section_by_name(".symtab")
+    for symbol in symbols.iter_symbols() if symbols else ():
+        place, at = symbol["st_shndx"], symbol["st_value"]
+        if isinstance(place, int) and file.get_section(place).name == ".rodata":
+            yield symbol.name, data[at : at + symbol["st_size"]]
 
 
 def _map(btf: Btf, name: str, number: int) -> Map:

@@ -194,7 +194,7 @@ def _field(one: fields.Field, listed: document.Value | None) -> dict[str, Any]:
 
 def texts(value: document.Value | None) -> dict[str, str]:
     """A mapping of texts; names in lower case, as they are compared."""
-    return {name.lower(): each.text() for name, each in value.items()} if value else {}
+    return {name.lower(): each.text() for name, each in document.flat(value)}
 
 
 def targets(source: document.Value | None) -> dict[tuple[str, str], str]:

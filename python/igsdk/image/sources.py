@@ -181,11 +181,11 @@ def _add(program: Object, source: Source, structs: list[tuple[str, str]], found:
 
 def _parameter(program: Object, name: str, found: Declared) -> None:
     variable = program.btf.variables.get(name)
-    place = program.btf.section(".rodata").get(name)
+    raw = program.constants.get(name)
     if variable is None:
         found.problems.append(f"{_PARAM}{name}: there is no variable {name}")
         return
-    if place is None:
+    if raw is None:
         found.problems.append(f"parameter {name} has to be `const volatile`, in .rodata")
         return
     types = program.btf
@@ -193,7 +193,6 @@ def _parameter(program: Object, name: str, found: Declared) -> None:
     kind = parameter_kind(types, variable.type)
     default = ""
     if kind == "bool" or kind.startswith(("int", "uint")):
-        raw = program.constants[place.offset : place.offset + inner.size]
         signed = bool(inner.encoding & b.SIGNED)
         number = int.from_bytes(raw, "little", signed=signed)
         default = str(number) if kind != "bool" else str(bool(number)).lower()

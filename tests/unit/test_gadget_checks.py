@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What gadget.yaml says beside what the compiled program has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support import tiny
+
+from igsdk import GadgetInvalid
+from igsdk.image import document, elf, sources
+from igsdk.image.build import build
+from igsdk.image.checking import check
+
+YAML = "gadget.yaml"
+PROGRAM = "program.bpf.c"
+
+
+def complaints(folder: Path, file: str, old: str, new: str) -> tuple[int, str]:
+    """Changes one place; returns its line and what is said of it."""
+    line = tiny.change(folder, file, old, new)
+    with pytest.raises(GadgetInvalid) as caught:
+        build(str(folder))
+    return line, caught.value.cause
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "datasources:",
+            "datasorces:",
+            "no key 'datasorces' in the top level (did you mean 'datas",
+        ),
+        (
+            "  opens:\n",
+            "  opened:\n",
+            "no data source 'opened' in the program (did you mean 'opens'",
+        ),
+        ("      how:\n", "      hwo:\n", "no field 'hwo' in data source opens (did you mean 'how'"),
+        ("      at.line:", "      at.lin:", "no field 'at.lin' in data source opens (did you mean"),
+        ("k8s.podName:", "k8s.podname2:", "did you mean 'k8s.podName'"),
+        (
+            "columns.width: 10",
+            "column.width: 10",
+            "no annotation 'column.width' (did you mean 'col",
+        ),
+        ("columns.width: 10", "columns.width: wide", "columns.width has to be a whole number"),
+        ("columns.hidden: true", "columns.hidden: yes", "has to be true or false"),
+        ("alignment: right", "alignment: rihgt", "did you mean 'right'"),
+        ("template: comm", "template: com", "did you mean 'comm'"),
+        ("fetch-interval: 1s", "fetch-interval: 1", "has to be a duration"),
+        ("fetch-interval: 1s", "fetch-intervall: 1s", "did you mean 'fetch-interval'"),
+        ("metrics.collect: true", "profiles.value-field: call", "did you mean 'calls'"),
+        ("metrics.collect: true", "profiles.value-field: bytes", "has to name an integer"),
+        (
+            "metrics.collect: true",
+            "profiles.stack-fields: calls,stack",
+            "a field 'stack' that does",
+        ),
+        ("metrics.collect: true", "env.fields.nothing: HOME", "names a field 'nothing'"),
+        (
+            "    smallest:\n",
+            "    smalest:\n",
+            "no parameter 'smalest' in the program (did you mean",
+        ),
+        ("      key: smallest", "      key: ''", "needs a key"),
+        ("      key: smallest", "      kee: smallest", "no key 'kee' in parameter smallest"),
+        ('"7"', '"-7"', "'-7' does not fit into uint32"),
+        ('"7"', "seven", "'seven' is no whole number"),
+    ],
+)
+def test_what_does_not_exist_is_an_error_with_its_line(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    line, cause = complaints(tiny.copy(tmp_path), YAML, old, new)
+    assert f"gadget.yaml:{line}: " in cause
+    assert words in cause
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ("programs:\n  on_opn:\n    attach_to: x\n", "no program 'on_opn' in the object (did you"),
+        ("programs:\n  on_open: {attachto: x}\n", "no key 'attachto' in program on_open (did you"),
+        ("operator:\n  ebfp:\n    emitstats: true\n", "no operator 'ebfp' (did you mean 'ebpf'"),
+        ("operator:\n  ebpf: {emitstat: true}\n", "no key 'emitstat' in operator ebpf (did you"),
+        ("paramDefaults:\n  operator.oci.ebpf.smalest: 1\n", "no parameter 'smalest'"),
+    ],
+)
+def test_other_sections(tmp_path: Path, section: str, words: str) -> None:
+    line, cause = complaints(tiny.copy(tmp_path), YAML, "params:\n", f"{section}params:\n")
+    assert f"gadget.yaml:{line + 1}: there is {words}" in cause
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    folder = tiny.copy(tmp_path)
+    first = tiny.change(folder, YAML, "template: comm", "template: com")
+    last = tiny.change(folder, YAML, "    smallest:\n", "    smalest:\n")
+    with pytest.raises(GadgetInvalid) as caught:
+        build(str(folder))
+    assert "2 things" in caught.value.cause
+    assert caught.value.cause.index(f":{first}:") < caught.value.cause.index(f":{last}:")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("columns.hidden: true", "Columns.Hidden: True"),
+        ("columns.hidden: true", "columns: {hidden: true}"),
+        ("columns.hidden: true", "flamegraph.level: 10"),
+        ("      how:\n", "      HOW:\n"),
+        ("  opens:\n", "  Opens:\n"),
+        ("      time:\n        ann", "      when:\n        ann"),
+        ("params:\n", "programs:\n  on_open:\n    attach_to: syscalls/sys_enter_open\nparams:\n"),
+        ("params:\n", "paramDefaults:\n  operator.oci.ebpf.smallest: 1\nparams:\n"),
+        ("params:\n", "operator:\n  ebpf:\n    emitstats: true\nparams:\n"),
+    ],
+)
+def test_what_is_allowed_passes(tmp_path: Path, old: str, new: str) -> None:
+    folder = tiny.copy(tmp_path)
+    tiny.change(folder, YAML, old, new)
+    if "when" in new:
+        target = "formatters.timestamp.target: when"
+        tiny.change(folder, YAML, "columns.hidden: true", target)
+    assert build(str(folder)).digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "gadget_tracer_opens___events___opened)",
+            "gadget_tracer_opens___event___opened)",
+            "no map",
+        ),
+        (
+            "gadget_tracer_opens___events___opened)",
+            "gadget_tracer_opens___events)",
+            "NAME___MAP___",
+        ),
+        (
+            "gadget_tracer_opens___events___opened)",
+            "gadget_tracer_opens___events___oped)",
+            "struct",
+        ),
+        ("gadget_mapiter_totals___counts", "gadget_mapiter_totals___counted", "no map counted"),
+        ("gadget_param_smallest", "gadget_param_small", "no variable small"),
+        ("gadget_map_tracer_events", "gadget_map_tracer_event", "no map event"),
+        ("NAME_OF(gadget_param_smallest)", "int gadget_param_smallest", "has no effect"),
+        ("int (*type)[1];\n    int (*max_entries)[1024];\n    struct", "", "must be HASH"),
+        (
+            "[1024];\n    gadget_mntns_id",
+            "[1000];\n    gadget_mntns_id",
+            "gadget_mntns_filter_map has",
+        ),
+        ('SEC("tracepoint/', 'SEC("kprobe.multi/', "attaches nothing to kprobe.multi"),
+        ('SEC("tracepoint/syscalls/', 'SEC("uprobe/', "not uprobe/FILE:SYMBOL"),
+        ("__u32 process;", "__u32 calls;", "meets the key's calls"),
+        ("gadget_uid uid;", "gadget_uid uid, other;", "adds a field user"),
+        (
+            "const volatile __u32 smallest",
+            "const volatile __u32 gadget_var_x = 1;\nconst volatile __u32 smallest",
+            "gadget_var_x",
+        ),
+    ],
+)
+def test_objects_that_are_not_taken(tmp_path: Path, old: str, new: str, words: str) -> None:
+    folder = tiny.copy(tmp_path)
+    if words == "must be HASH":
+        new = old.replace("[1]", "[9]")
+    if "calls" in new:
+        tiny.change(folder, PROGRAM, ".process = id", ".calls = id")
+    if "gadget_var_x" in new:
+        tiny.change(
+            folder, PROGRAM, "row.thread < smallest", "row.thread < smallest + gadget_var_x"
+        )
+    _, cause = complaints(folder, PROGRAM, old, new)
+    assert words in cause
+
+
+def test_doubts_are_told(tmp_path: Path) -> None:
+    folder = tiny.copy(tmp_path)
+    tiny.change(folder, PROGRAM, "Dual BSD/GPL", "MIT")
+    tiny.change(folder, PROGRAM, "struct opened {", "typedef struct place hidden;\nstruct opened {")
+    tiny.change(folder, PROGRAM, "__u32 numbers[3];", "__u32 numbers[3];\n    hidden more;")
+    warnings = " ".join(build(str(folder)).warnings)
+    assert "license 'MIT'" in warnings
+    assert "more becomes no field" in warnings
+
+
+def test_a_module_makes_fields_that_nobody_knows() -> None:
+    data = (tiny.SOURCE / YAML).read_bytes().replace(b"opens:", b"module:")
+    said = document.load(data, YAML)
+    assert check(said, {"amd64": tiny.compiled()}, has_wasm=True) == []
+
+
+def test_parameters_and_their_usual_names() -> None:
+    found = sources.declared(elf.read(tiny.compiled(), "it"))
+    one = found.parameters["smallest"]
+    assert (one.kind, one.default, one.key) == ("uint32", "7", "smallest")
+    assert found.problems == []
