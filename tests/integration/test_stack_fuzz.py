@@ -36,6 +36,7 @@ pytestmark = [
 ]
 
 M = 1 << 20
+_PAGE = os.sysconf("SC_PAGESIZE")
 ROUNDS = int(os.environ.get("IGSDK_FUZZ_ROUNDS", "1"))
 SEED = int(os.environ.get("IGSDK_FUZZ_SEED", "1"))
 SECONDS = 30 * ROUNDS  # for one program, with us; each needs less than one without us
@@ -75,11 +76,17 @@ _code: dict[str, list[tuple[int, int]]] = {}
 
 
 def code_of(path: str) -> list[tuple[int, int]]:
-    """(first file offset, behind the last) of the code of a file that is still there."""
+    """(first file offset, behind the last) of the code of a file that is still there.
+
+    Code is mapped in whole pages: what stands behind its end in the last one can run too.
+    """
     if path not in _code:
         fd = os.open(path, os.O_RDONLY)
         try:
-            _code[path] = [(offset, offset + size) for _, offset, size in elf_inspect(fd).code]
+            _code[path] = [
+                (offset, (offset + size + _PAGE - 1) // _PAGE * _PAGE)
+                for _, offset, size in elf_inspect(fd).code
+            ]
         finally:
             os.close(fd)
     return _code[path]
