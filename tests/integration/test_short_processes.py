@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.balance import assert_balanced
@@ -11,6 +13,12 @@ from tests.support.recording import command, own_driver, recording, with_environ
 from tests.support.simdriver import Driver, all_books
 
 from igsdk._run import Run
+from igsdk.runtime.hold import DEADLINE
+from igsdk.runtime.stacks import StackResolver
+
+if TYPE_CHECKING:
+    from igsdk._events import Stack
+    from igsdk._native import RawStack
 
 K, M = 1 << 10, 1 << 20
 RUNS = 100
@@ -54,3 +62,29 @@ def test_a_command_of_its_own(number: int, driver: Driver, tmp_path: Path) -> No
     """The library is new to each of these runs: the first allocation waits for its probes."""
     with recording(argv=command(driver, SCRIPT, tmp_path)) as run:
         assert_complete(run, tmp_path, 1)
+
+
+def test_an_open_does_not_wait_for_names_of_stacks(
+    driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symbols of a large library take seconds; the next process opens its driver meanwhile."""
+    resolve = StackResolver._resolve
+    busy = 0
+
+    def slow(resolver: StackResolver, raw: RawStack) -> Stack:
+        nonlocal busy
+        busy += 1
+        if busy == 1:
+            time.sleep(DEADLINE + 1.5)
+        return resolve(resolver, raw)
+
+    monkeypatch.setattr(StackResolver, "_resolve", slow)
+    loop = 'for i in 1 2 3; do "$0" -e "$1" || exit 9; sleep 0.5; done'
+    words = ("sh", "-c", loop, str(driver.play), SCRIPT)
+    with recording(argv=(*with_environment(driver, tmp_path), *words)) as run:
+        assert run.command is not None
+        ended = run.command.wait()
+        run.stop()
+        assert busy
+        assert (ended and ended.status, run.losses()["late_opens"]) == (0, 0)
+        assert_balanced(run, all_books(tmp_path))

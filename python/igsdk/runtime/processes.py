@@ -44,7 +44,7 @@ class ProcessTable:
     @property
     def device_files(self) -> dict[int, frozenset[str]]:
         """Process instance -> the GPUs whose device files it had open when it was seen."""
-        return {instance: facts.device_files for instance, facts in self._seen.items()}
+        return {instance: facts.device_files for instance, facts in list(self._seen.items())}
 
     def meet(self, pid: int) -> None:
         """Reads it of a process that has just mapped a driver library.
@@ -59,7 +59,7 @@ class ProcessTable:
     def met_as(self, comm: str) -> set[int]:
         """The pids of those that had this name (its first 15 bytes) when they were met."""
         wanted = _comm_of(comm)
-        return {pid for (pid, _), facts in self._met.items() if facts.comm == wanted}
+        return {pid for (pid, _), facts in list(self._met.items()) if facts.comm == wanted}
 
     def see(self, pid: int, instance: int) -> None:
         """Reads it once per instance and while it may still be there."""

@@ -162,8 +162,8 @@ class Reading:
 class Session:
     """A run from its start to its stop.
 
-    A thread of its own attaches to new libraries, lets held opens go on, and makes
-    names of stacks; everything else is asked for by the caller.
+    A thread of its own attaches to new libraries and makes names of stacks, which may take
+    its time; another lets held opens go on. Everything else is asked for by the caller.
     """
 
     def __init__(self, selection: Selection, options: Options) -> None:
@@ -189,7 +189,7 @@ class Session:
         self._resources = ExitStack()
         self._wake = -1
         self._final: Reading | None = None
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Attaches to all there is, then starts the command if there is one.
@@ -232,8 +232,9 @@ class Session:
         self.started_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._resources.callback(os.close, self._wake)
-        self._thread = threading.Thread(target=self._serve, name="igsdk-session", daemon=True)
-        self._thread.start()
+        self._serve("session", self._serve_once, self.tracer.fileno(), self._watch.fileno())
+        if self._gate:
+            self._serve("hold", self._gate.serve, self._gate.fileno())
         if self.command:
             self.command.go()
 
@@ -297,16 +298,22 @@ class Session:
             ]
         return ()
 
-    def _serve(self) -> None:
+    def _serve(self, name: str, once: Callable[[], object], *descriptors: int) -> None:
+        """Starts a thread that does this whenever a descriptor is ready, and each tick."""
+        thread = threading.Thread(
+            target=self._keep_serving, args=(once, descriptors), name=f"igsdk-{name}", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    def _keep_serving(self, once: Callable[[], object], descriptors: Sequence[int]) -> None:
         poller = select.poll()
-        gate = self._gate
-        sources = [self._wake, self.tracer.fileno(), self._watch.fileno()]
-        for descriptor in [*sources, *([gate.fileno()] if gate else [])]:
+        for descriptor in (self._wake, *descriptors):
             poller.register(descriptor, select.POLLIN)
         while not self._stopping.is_set():
             poller.poll(_TICK * 1000)
             try:
-                self._serve_once()
+                once()
             except Exception as error:
                 self._note_mistake(error)
 
@@ -319,9 +326,6 @@ class Session:
         self._stopping.wait(_TICK)  # what failed may fail again at once
 
     def _serve_once(self) -> None:
-        # first what somebody waits for
-        if self._gate:
-            self._gate.serve()
         for seen in self._watch.take_libraries():
             self._meet_python(seen.pid)
             if not plain_name(seen.path).startswith(PREFIX):
@@ -448,7 +452,7 @@ class Session:
         """
         if self.selection.argv:
             return []
-        known = {pid for library in self.libraries.attached for pid in library.earlier}
+        known = {pid for library in self.libraries.attached for pid in list(library.earlier)}
         known -= set(reading.snapshot.processes["pid"].tolist())
         names = {pid: read_comm(pid) for pid in known}
         if self.selection.pids:
@@ -477,7 +481,7 @@ class Session:
         self.tracer.detach_all()
         self._stopping.set()
         try:
-            if self._thread:
+            if self._threads:
                 self._join()
                 self.settle()
                 self._final = self._read()
@@ -487,9 +491,10 @@ class Session:
                 self._condition.notify_all()
 
     def _join(self) -> None:
-        if self._thread:
+        if self._threads:
             os.eventfd_write(self._wake, 1)
-            self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def reading(self) -> Reading:
         """All rows and the peak: now, or as they were when the run was stopped."""
@@ -527,7 +532,7 @@ class Session:
         """
         self.stop()
         self._join()  # a signal may have cut the stop short
-        self._thread = None
+        self._threads.clear()
         self.tracer.close()
         self._resources.close()
         if self.command and self.command.poll() is not None:
