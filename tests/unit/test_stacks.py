@@ -170,6 +170,14 @@ def test_what_has_no_name_is_called_by_its_place(source: Source) -> None:
     assert [frame.address for frame in stack.frames] == [0x1234, 0, 0]
 
 
+def test_code_that_nobody_can_name_is_counted_by_stack(source: Source) -> None:
+    resolver = StackResolver(cast("Any", source))
+    twice, never = [(0, 0x5000, 0x5001), (GONE, 1, 1)], calls(source, "libc:qsort")
+    source.waiting += [Raw(1, twice), Raw(2, never)]
+    resolver.take()
+    assert resolver.losses()["code_unknown"] == 1
+
+
 def test_code_that_a_process_made_has_the_name_that_it_gave(source: Source) -> None:
     """CPython's own pieces (-X perf) are the interpreter's."""
     path = Path(f"/tmp/perf-{os.getpid()}.map")
@@ -207,6 +215,7 @@ def test_the_name_of_made_code_is_what_the_process_says_at_that_time(source: Sou
         resolver.close()
         path.unlink()
     assert told == ["[code of no file]", "first", "second"]
+    assert resolver.losses()["code_unknown"] == 1
 
 
 def test_a_class_of_an_extension_is_named_without_its_module(source: Source) -> None:

@@ -10,7 +10,7 @@ from .. import _abi
 from .._events import Stack, marker
 from .merge import NOT_KNOWN, SUBINTERPRETER, Parts, Role, is_of_interpreter, merge
 from .python_frames import Codes, PythonFrames
-from .symbols import Files, NativeCalls
+from .symbols import UNKNOWN, Files, NativeCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ class StackResolver:
         self._python = PythonFrames(source)
         self._ids = array("Q", [0])  # by the number of the raw stack; 0 is none
         self._losses = dict.fromkeys(("stacks_full", "stacks_cut", "unwind_ended"), 0)
-        self._losses["python_missing"] = 0
+        self._losses |= {"python_missing": 0, "code_unknown": 0}
         self.stacks: dict[int, Stack] = {}
 
     def take(self, see: Callable[[int, int], None] = lambda *_: None) -> None:
@@ -162,6 +162,7 @@ class StackResolver:
         merged = merge(Parts(native, python, native_end, python_end))
         reasons = [reason for reason in (native_end, python_end, merged.doubt) if reason]
         self._losses["python_missing"] += merged.doubt in (NOT_KNOWN, SUBINTERPRETER)
+        self._losses["code_unknown"] += any(frame in UNKNOWN for frame in merged.frames)
         how = f"{raw.how}, Python frames" if raw.native and raw.python else raw.how
         return Stack.of(merged.frames, how, "; ".join(reasons) or None)
 

@@ -39,6 +39,8 @@ _BOUNDARIES = {
 }
 _ANONYMOUS = marker("code of no file")
 _FORGOTTEN = marker("code of a file that was not kept")
+#: what stands where nobody can say which code runs
+UNKNOWN = (_ANONYMOUS, _FORGOTTEN)
 
 
 class Files(Protocol):

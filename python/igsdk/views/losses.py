@@ -122,6 +122,11 @@ MEANINGS = {
         "a frame says why, and the interpreter's own frames are shown instead; bytes are exact",
         "Use CPython 3.8 or later, with the GIL and without subinterpreters.",
     ),
+    "code_unknown": Meaning(
+        "{n} different stacks have native code that nobody can name",
+        "a frame in brackets stands for each such function; bytes are exact",
+        "Let the compiler write /tmp/perf-PID.map: node has --perf-basic-prof, CPython -X perf.",
+    ),
     "names_missing": Meaning(
         "{n} Python frames have no name because their code objects could not be kept",
         "a frame in brackets stands for each; bytes are exact",
