@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -280,3 +281,30 @@ def test_passwords_stay_off_plain_http(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(RegistryRefused, match="plain HTTP"):
             transport_to("far.example", []).ask("GET", "/v2/", (200,))
         assert server.asked == [("GET", "http://far.example/v2/")]
+
+
+def test_signatures_travel_and_are_made_there(
+    tmp_path: Path, image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that is in the file goes along; one for an image in a registry is put beside it."""
+    key, signed = tmp_path / "key.pem", tmp_path / "signed.tar"
+    make = ["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    subprocess.run([*make, "-out", str(key)], check=True, capture_output=True)
+    signed.write_bytes(image.read_bytes())
+    assert run(["gadget", "sign", str(signed), "--key", str(key)]) == 0
+    digest = layout.read(str(image)).image()["digest"]
+    tag = f"{digest.replace(':', '-')}.sig"
+    with real.registry(tmp_path / "registry") as server:
+        for repository, file in (("team/along", signed), ("team/there", image)):
+            name = f"{server.address}/{repository}:v1"
+            assert run(["gadget", "push", str(file), name, "--plain-http"]) == 0
+            if file == image:
+                assert server.tags(repository) == ["v1"]
+                assert run(["gadget", "sign", name, "--key", str(key), "--plain-http"]) == 0
+            assert server.tags(repository) == [tag, "v1"]
+            manifest = json.loads(real.skopeo_raw(server, f"{repository}:{tag}"))
+            assert len(manifest["layers"]) == 1
+            capsys.readouterr()
+            assert run(["gadget", "inspect", name, "--plain-http", "--json"]) == 0
+            [one] = json.loads(capsys.readouterr().out)["signatures"]
+            assert one["of"] == digest

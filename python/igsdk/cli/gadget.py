@@ -27,7 +27,7 @@ _timeout = click.option(
 )
 
 
-@click.group(short_help="Build, push and inspect images of gadgets.")
+@click.group(short_help="Build, sign, push and inspect images of gadgets.")
 def gadget() -> None:
     """Makes images of gadgets for Inspektor Gadget, and shows what is in them.
 
@@ -98,6 +98,45 @@ def push(image: str, reference: str, plain_http: bool, timeout: float, as_json: 
         output.put(f"{parsed}: {digest}")
 
 
+@gadget.command(short_help="Sign an image with a key.")
+@click.argument("image", metavar="FILE|DIR|REFERENCE")
+@click.option("--key", required=True, metavar="FILE", help="A private ECDSA P-256 key in PEM.")
+@_plain_http
+@_timeout
+def sign(image: str, key: str, plain_http: bool, timeout: float) -> None:
+    """Signs an image, so that Inspektor Gadget takes it with the public key.
+
+    \b
+        openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out key.pem
+        openssl pkey -in key.pem -pubout -out key.pub
+        igsdk gadget sign mygadget.tar --key key.pem
+
+    In a file or folder the signature goes along when it is pushed; in a registry it is
+    put beside the image, where cosign puts its own. A password for the key is taken
+    from the variable COSIGN_PASSWORD.
+    """
+    from igsdk.image import layout, names
+    from igsdk.image import sign as signing
+
+    private = signing.read_key(key)
+    if _is_local(image):
+        found = layout.read(image)
+        name = names.parse(layout.entry_name(found.image()) or "unnamed").name
+        signing.sign(found, private, name)
+        layout.write(found, image, layout.modified(found))
+    else:
+        registry, reference = _registry(image, plain_http, timeout)
+        found = registry.pull(reference)
+        signing.sign(found, private, reference.name)
+        registry.push_signature(found)
+    output.put(f"{image}: signed {found.image()['digest']}")
+
+
+def _is_local(image: str) -> bool:
+    """Whether a file or folder is meant, and no name in a registry."""
+    return Path(image).exists() or image.startswith((".", "/")) or image.endswith(".tar")
+
+
 def _registry(text: str, plain_http: bool, timeout: float) -> tuple[Registry, Reference]:
     from igsdk.image import names
     from igsdk.image.registry import Registry
@@ -122,7 +161,7 @@ def inspect(image: str, plain_http: bool, timeout: float, as_json: bool) -> None
     from igsdk.image.explained import explain
     from igsdk.image.inspection import inspect as inspect_image
 
-    if Path(image).exists() or image.startswith((".", "/")) or image.endswith(".tar"):
+    if _is_local(image):
         found = layout.read(image)
     else:
         registry, reference = _registry(image, plain_http, timeout)

@@ -52,4 +52,4 @@ def _invalid(found: list[str]) -> GadgetInvalid:
     if len(found) == 1:
         return GadgetInvalid(f"{found[0]}.", "Mend it and build again.")
     listed = "".join(f"\n  {text}" for text in found)
-    return GadgetInvalid(f"{len(found)} things do not fit:{listed}\n", remedy)
+    return GadgetInvalid(f"{len(found)} things do not fit:{listed}.", remedy)

@@ -15,6 +15,7 @@ import secrets
 import shutil
 import tarfile
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,16 @@ class Layout:
             f"{self.where} holds {len(found) or 'no'} image indexes; a gadget's image is one.",
             _REBUILD,
         )
+
+
+def modified(layout: Layout) -> int:
+    """When an image was made, in seconds since 1970; 0 where it does not say."""
+    notes = json.loads(layout.blob(layout.image())).get("annotations") or {}
+    try:
+        made = datetime.fromisoformat(str(notes.get(oci.CREATED)).replace("Z", "+00:00"))
+    except ValueError:
+        return 0
+    return max(0, int(made.timestamp()))
 
 
 def entry_name(entry: oci.Json) -> str:

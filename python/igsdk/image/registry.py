@@ -39,14 +39,19 @@ class Registry:
         """
         top = layout.image()
         self._push_index(layout, top)
-        for entry in layout.entries:
-            tag = entry_name(entry).rpartition(":")[2]
-            if tag == signature_tag(top["digest"]):
-                self._push_manifest_parts(layout, entry)
-                self._put_manifest(layout, entry, tag)
+        self.push_signature(layout)
         if reference.tag:
             self._put_manifest(layout, top, reference.tag)
         return str(top["digest"])
+
+    def push_signature(self, layout: Layout) -> None:
+        """Brings up the signatures of an image that is there already, or soon will be."""
+        wanted = signature_tag(layout.image()["digest"])
+        for entry in layout.entries:
+            tag = entry_name(entry).rpartition(":")[2]
+            if tag == wanted:
+                self._push_manifest_parts(layout, entry)
+                self._put_manifest(layout, entry, tag)
 
     def _push_index(self, layout: Layout, top: oci.Json) -> None:
         for entry in parsed(layout, top, "index")["manifests"]:
