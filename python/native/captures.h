@@ -11,6 +11,8 @@
 #include "program.h"
 #include "stack_table.h"
 
+#include <condition_variable>
+
 namespace igsdk {
 
 class Captures {
@@ -27,15 +29,23 @@ class Captures {
   private:
     static int on_record(void *context, void *data, size_t size);
     void run();
+    void serve();
+    void choose_pace(uint64_t now);
     void wait();
 
     const Program &program_;
     StackTable table_;
     const Fd &ready_;
+    const Fd wake_;
     std::atomic<uint64_t> latest_ns_{0}; // when there was something in the ring
     const int interval_ms_;
-    std::mutex mutex_; // the ring
-    ring_buffer *ring_ = nullptr;
+    ring_buffer *ring_ = nullptr; // the thread's own
+    std::atomic<uint64_t> asked_{0};
+    std::mutex mutex_; // served_, finished_
+    std::condition_variable served_more_;
+    uint64_t served_ = 0;
+    bool finished_ = false;
+    uint64_t paced_ns_ = 0, used_ns_ = 0;
     std::atomic<bool> stopping_{false};
     std::thread thread_;
 };
