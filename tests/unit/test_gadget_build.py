@@ -96,6 +96,20 @@ def test_a_folder_with_other_files_is_left_alone(
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
 
 
+@pytest.mark.parametrize("place", ["none/x.tar", "none/x/"])
+def test_a_missing_folder_is_not_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    assert run(["gadget", "build", str(tiny.SOURCE), "-o", f"{tmp_path}/{place}"]) == 8
+    assert f"{tmp_path}/none does not exist" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_verb_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["gadget"]) == 2
+    assert capsys.readouterr().err.count("Commands:") == 1
+
+
 def test_the_old_image_stays_where_the_new_one_fails(tmp_path: Path, image: Path) -> None:
     target = tmp_path / "tiny.tar"
     target.write_bytes(image.read_bytes())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from igsdk._errors import UsageError
 from igsdk.cli import output
 
 if TYPE_CHECKING:
@@ -27,8 +28,11 @@ _timeout = click.option(
 )
 
 
-@click.group(short_help="Build, sign, push and inspect images of gadgets.")
-def gadget() -> None:
+@click.group(
+    short_help="Build, sign, push and inspect images of gadgets.", invoke_without_command=True
+)
+@click.pass_context
+def gadget(context: click.Context) -> int:
     """Makes images of gadgets for Inspektor Gadget, and shows what is in them.
 
     \b
@@ -38,6 +42,10 @@ def gadget() -> None:
 
     A gadget is a folder with program.bpf.c and gadget.yaml.
     """
+    if context.invoked_subcommand is None:
+        output.say(context.get_help().rstrip(), prefix="")
+        return UsageError.exit_code
+    return 0
 
 
 @gadget.command(short_help="Compile, check and pack a gadget.")

@@ -145,10 +145,14 @@ def _write_folder(layout: Layout, folder: Path) -> None:
     target = Path(os.path.realpath(folder))
     fresh = target.with_name(f".igsdk-{secrets.token_hex(6)}.part")
     try:
+        fresh.mkdir()
         for name, data in files(layout):
             (fresh / name).parent.mkdir(parents=True, exist_ok=True)
             (fresh / name).write_bytes(data)
         _take_place(fresh, target)
+    except FileNotFoundError as error:
+        cause = f"The folder {folder.parent} does not exist."
+        raise OutputUnwritable(cause, "Create it, or name another with -o.") from error
     except OSError as error:
         cause = f"{folder} cannot be written: {error.strerror or error}."
         raise OutputUnwritable(cause, "Make room, or name another folder with -o.") from error
