@@ -65,7 +65,10 @@ static __always_inline void task_renamed(struct task_struct *task)
 		bpf_map_delete_elem(&spaces, &pid);
 }
 
-/* Children of a wanted process are wanted, and their code is where the parent's is. */
+/*
+ * Children of a wanted process are wanted, and their code is where the parent's is. What
+ * was said of an earlier process of the same number, too late for it, is not theirs.
+ */
 static __always_inline void task_forked(struct task_struct *parent, struct task_struct *child)
 {
 	u32 pid = BPF_CORE_READ(parent, tgid), child_pid = BPF_CORE_READ(child, tgid);
@@ -77,9 +80,13 @@ static __always_inline void task_forked(struct task_struct *parent, struct task_
 	flags = bpf_map_lookup_elem(&pids, &pid);
 	if (flags && *flags & IGSDK_PID_TRACKED)
 		bpf_map_update_elem(&pids, &child_pid, &wanted, BPF_ANY);
+	else
+		bpf_map_delete_elem(&pids, &child_pid);
 	space = bpf_map_lookup_elem(&spaces, &pid);
 	if (space)
 		bpf_map_update_elem(&spaces, &child_pid, space, BPF_ANY);
+	else
+		bpf_map_delete_elem(&spaces, &child_pid);
 }
 
 #endif

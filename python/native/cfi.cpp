@@ -4,11 +4,13 @@
 #include "frame_guard.h"
 #include "machine.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <dwarf.h>
 #include <elfutils/libdw.h>
 #include <libelf.h>
+#include <utility>
 
 namespace igsdk {
 namespace {
@@ -16,6 +18,9 @@ namespace {
 constexpr size_t kMaxKnown = 16384;   // addresses of one file
 constexpr size_t kMaxDistinct = 4096; // different rules of one file
 constexpr size_t kMaxOperations = 255;
+constexpr size_t kMaxWeight = 1 << 20; // of what all files keep, in some 100 bytes
+
+std::atomic<size_t> all_weight{0};
 
 // A file in memory that holds one common entry and one entry, and nothing else: so libdw
 // sees only what was looked through before, and no file can change under it.
@@ -308,9 +313,28 @@ std::shared_ptr<const FrameRules> CallFrames::at(uint64_t offset, bool caller) {
     auto rules = look_up(offset, caller);
     if (rules)
         rules = shared(std::move(rules));
-    if (known_.size() >= kMaxKnown)
-        known_.clear();
-    return known_[key] = rules;
+    if (make_room(rules.get()))
+        known_[key] = rules;
+    return rules;
+}
+
+// An address costs little, rules may have hundreds of operations. Files are many, and made
+// by whoever wants our memory.
+bool CallFrames::make_room(const FrameRules *rules) {
+    size_t weight = 1 + (rules && rules->operations.size() > 8 ? rules->operations.size() : 0);
+    if (known_.size() >= kMaxKnown || all_weight + weight > kMaxWeight)
+        drop();
+    if (all_weight + weight > kMaxWeight)
+        return false;
+    all_weight += weight;
+    weight_ += weight;
+    return true;
+}
+
+void CallFrames::drop() {
+    known_.clear();
+    distinct_.clear();
+    all_weight -= std::exchange(weight_, 0);
 }
 
 std::shared_ptr<const FrameRules> CallFrames::look_up(uint64_t offset, bool caller) {

@@ -18,6 +18,9 @@ class CallFrames {
   public:
     // The descriptor must stay open. Nothing is read before it is needed.
     explicit CallFrames(int fd) : fd_(fd) {}
+    CallFrames(const CallFrames &) = delete;
+    CallFrames &operator=(const CallFrames &) = delete;
+    ~CallFrames() { drop(); }
 
     // By offset in the file of the instruction that runs next; `caller`: it follows a
     // call, which is what the rules are for. nullptr: nothing tells.
@@ -30,12 +33,15 @@ class CallFrames {
     bool starts_at(uint64_t address);
     std::shared_ptr<const FrameRules> shared(std::shared_ptr<const FrameRules> rules);
     FrameTables &tables();
+    bool make_room(const FrameRules *rules);
+    void drop();
 
     const int fd_;
     std::mutex lock_;
     std::unique_ptr<FrameTables> tables_;
     std::unordered_map<uint64_t, std::shared_ptr<const FrameRules>> known_;
     std::unordered_map<std::string, std::shared_ptr<const FrameRules>> distinct_;
+    size_t weight_ = 0; // of both
 };
 
 } // namespace igsdk

@@ -3,6 +3,7 @@
 #include "cursor.h"
 
 #include <algorithm>
+#include <atomic>
 #include <dwarf.h>
 #include <unistd.h>
 
@@ -14,11 +15,14 @@ constexpr size_t kMaxSections = 4096;
 constexpr size_t kMaxNames = 256 * 1024;
 constexpr size_t kMaxCommon = 4096;       // bytes of a common entry
 constexpr size_t kMaxEntry = 256 * 1024;  // bytes of an entry
-constexpr size_t kMaxCommons = 4096;      // kept
+constexpr size_t kMaxCommons = 64;        // kept
 constexpr size_t kMaxIndexed = 32u << 20; // bytes of a section that has no search table
 constexpr size_t kMaxIndexedSections = 4;
-constexpr size_t kMaxKnown = 300'000; // entries of such a section
-constexpr size_t kWindow = 512;       // rows of the search table read at once
+constexpr size_t kMaxKnown = 300'000;   // entries of such a section
+constexpr size_t kMaxKept = 128u << 20; // bytes of such entries, of all files
+constexpr size_t kWindow = 512;         // rows of the search table read at once
+
+std::atomic<size_t> all_kept{0};
 
 struct Row { // of .eh_frame_hdr, both relative to its own address
     int32_t start, entry;
@@ -108,6 +112,17 @@ FrameTables::FrameTables(int fd) : fd_(fd) {
     Elf64_Ehdr header;
     if (read_header(header))
         read_sections(header);
+}
+
+FrameTables::~FrameTables() { all_kept -= kept_; }
+
+// Files are many, and made by whoever wants our memory.
+bool FrameTables::keep(size_t bytes) {
+    if (all_kept + bytes > kMaxKept)
+        return false;
+    all_kept += bytes;
+    kept_ += bytes;
+    return true;
 }
 
 size_t FrameTables::read(uint64_t offset, void *into, size_t size) const {
@@ -275,8 +290,11 @@ void FrameTables::index(const Section &section) {
         if (section.debug)
             place.debug = section.offset;
         FrameEntry entry;
-        if (parse_entry(place, entry))
+        if (parse_entry(place, entry)) {
+            if (!keep(sizeof(Known)))
+                return;
             known_.push_back({entry.start, entry.end, place});
+        }
         at += 4 + uint64_t{length};
     }
 }

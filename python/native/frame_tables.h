@@ -36,6 +36,9 @@ class FrameTables {
   public:
     // The descriptor must stay open. A file that is no ELF file has no tables.
     explicit FrameTables(int fd);
+    FrameTables(const FrameTables &) = delete;
+    FrameTables &operator=(const FrameTables &) = delete;
+    ~FrameTables();
 
     uint16_t machine() const { return machine_; }
     // From an offset in the file's code to the address that the file gives it.
@@ -74,6 +77,7 @@ class FrameTables {
 
     std::optional<Place> search(uint64_t address) const;
     std::optional<Place> look_up(uint64_t address);
+    bool keep(size_t bytes);
     void index();
     void index(const Section &section);
     std::string read_entry(uint64_t offset, size_t limit) const;
@@ -94,6 +98,7 @@ class FrameTables {
     uint64_t window_offset_ = 0;
     std::vector<Known> known_; // where there is no such table: all entries, sorted
     std::unordered_map<uint64_t, FrameCommon> commons_;
+    size_t kept_ = 0; // bytes, of known_
 };
 
 } // namespace igsdk

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "python_text.h"
+#include "remote_memory.h"
 
 #include <algorithm>
 #include <cstring>
-#include <sys/uio.h>
 
 namespace igsdk {
 namespace {
@@ -71,12 +71,6 @@ std::string read_whole(uint32_t pid, uint64_t address, size_t size, const uint8_
 }
 
 } // namespace
-
-bool read_process(uint32_t pid, uint64_t address, void *into, size_t size) {
-    iovec local{into, size}, remote{reinterpret_cast<void *>(address), size};
-    return process_vm_readv(static_cast<pid_t>(pid), &local, 1, &remote, 1, 0) ==
-           static_cast<ssize_t>(size);
-}
 
 std::string decode_points(const uint8_t *bytes, size_t size, uint32_t kind) {
     std::string text;

@@ -14,9 +14,6 @@ namespace igsdk {
 // More of one object is never read.
 constexpr size_t kMaxObjectBytes = 1 << 20;
 
-// All of it or false. A process that is gone has nothing.
-bool read_process(uint32_t pid, uint64_t address, void *into, size_t size);
-
 // Code points of `kind` bytes (1 = Latin-1, 2 or 4) as UTF-8. Lone surrogates that stand
 // for undecodable bytes (U+DC80 to U+DCFF) stay, as Python's "surrogatepass" reads them;
 // what is no character else becomes U+FFFD.

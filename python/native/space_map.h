@@ -26,6 +26,8 @@ class SpaceMap {
     std::optional<igsdk_python> python(uint32_t pid) const;
 
   private:
+    bool write(uint32_t pid, const igsdk_space &space);
+
     const int map_;
     std::mutex lock_; // one change at a time
 };

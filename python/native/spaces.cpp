@@ -155,7 +155,11 @@ void Spaces::admit(uint32_t pid) {
 bool Spaces::is_known(uint32_t pid) {
     std::lock_guard<std::mutex> guard(lock_);
     auto found = processes_.find(pid);
-    return found != processes_.end() && !found->second.stale;
+    if (found == processes_.end())
+        return false;
+    // who maps without end makes events get lost: not each of them is worth a look
+    const Process &process = found->second;
+    return !process.stale || process.next_read_ns > clock_ns(CLOCK_MONOTONIC);
 }
 
 std::shared_ptr<const Space> Spaces::snapshot(uint32_t pid) {
@@ -178,7 +182,7 @@ bool Spaces::reread(uint32_t pid) {
     {
         std::lock_guard<std::mutex> guard(lock_);
         Process &process = touch(pid);
-        if (process.ended_ns || process.read_ns + limits_.reread_ns > clock_ns(CLOCK_MONOTONIC))
+        if (process.ended_ns || process.next_read_ns > clock_ns(CLOCK_MONOTONIC))
             return false;
     }
     settled([this, pid] { load(pid); });
@@ -192,7 +196,7 @@ bool Spaces::reread(uint32_t pid) {
 
 // Reads all that the process has mapped; of one that has ended, what the watch saw.
 void Spaces::load(uint32_t pid) {
-    uint64_t now = clock_ns(CLOCK_MONOTONIC);
+    uint64_t begin = clock_ns(CLOCK_MONOTONIC);
     std::vector<Mapping> mappings = read_maps(pid);
     if (mappings.empty() && watch_)
         mappings = watch_->known(static_cast<int32_t>(pid));
@@ -202,7 +206,9 @@ void Spaces::load(uint32_t pid) {
             regions.push_back(open_region(pid, mapping));
     std::lock_guard<std::mutex> guard(lock_);
     Process &process = touch(pid);
-    process.read_ns = now;
+    uint64_t end = clock_ns(CLOCK_MONOTONIC);
+    process.next_read_ns =
+        std::max(begin + limits_.reread_ns, end + limits_.reread_share * (end - begin));
     process.stale = false;
     if (!regions.empty())
         replace(process, std::move(regions));
@@ -219,7 +225,33 @@ void Spaces::replace(Process &process, std::vector<Region> regions) {
     }
     fresh->generation_ += other;
     fresh->regions_ = std::move(regions);
-    process.space = std::move(fresh);
+    set_space(process, std::move(fresh));
+}
+
+// The number of all regions is bounded: a process that has thousands may have thousands of
+// children.
+void Spaces::set_space(Process &process, std::shared_ptr<Space> space) {
+    all_regions_ += space->regions_.size();
+    all_regions_ -= process.space->regions_.size();
+    process.space = std::move(space);
+    make_room();
+}
+
+void Spaces::put(Process &process, Region region) {
+    // Whoever holds a snapshot keeps it as it is.
+    if (process.space.use_count() > 1)
+        process.space = std::make_shared<Space>(*process.space);
+    all_regions_ -= process.space->regions_.size();
+    process.space->put(std::move(region));
+    all_regions_ += process.space->regions_.size();
+    make_room();
+}
+
+// Takes out those longest unheard of; who was touched last stays.
+void Spaces::make_room() {
+    while (processes_.size() > limits_.processes ||
+           (all_regions_ > limits_.all_regions && processes_.size() > 1))
+        forget(ages_.front());
 }
 
 Region Spaces::open_region(uint32_t pid, const Mapping &mapping) {
@@ -261,8 +293,7 @@ void Spaces::forget_some() {
         if (found != processes_.end() && found->second.ended_ns == time)
             forget(pid);
     }
-    while (processes_.size() > limits_.processes)
-        forget(ages_.front());
+    make_room();
 }
 
 void Spaces::mapped(int32_t pid, const Mapping &mapping, bool wanted) {
@@ -279,10 +310,7 @@ void Spaces::mapped(int32_t pid, const Mapping &mapping, bool wanted) {
     Process &process = touch(number);
     if (process.space->regions_.size() >= limits_.regions)
         return;
-    // Whoever holds a snapshot keeps it as it is.
-    if (process.space.use_count() > 1)
-        process.space = std::make_shared<Space>(*process.space);
-    process.space->put(std::move(region));
+    put(process, std::move(region));
 }
 
 // A child has what its parent had, until it says otherwise.
@@ -299,9 +327,9 @@ void Spaces::forked(int32_t parent, int32_t child) {
     space->pid_ = number;
     space->generation_++;
     Process &process = touch(number);
-    process.space = std::move(space);
     process.stale = stale;
     process.ended_ns = 0;
+    set_space(process, std::move(space));
 }
 
 void Spaces::executed(int32_t pid) {
@@ -312,7 +340,8 @@ void Spaces::executed(int32_t pid) {
     auto empty = std::make_shared<Space>();
     empty->pid_ = static_cast<uint32_t>(pid);
     empty->generation_ = found->second.space->generation_ + 1;
-    found->second.space = std::move(empty);
+    touch(found->first);
+    set_space(found->second, std::move(empty));
 }
 
 void Spaces::ended(int32_t pid) {
@@ -335,6 +364,7 @@ void Spaces::forget(uint32_t pid) {
     auto found = processes_.find(pid);
     if (found == processes_.end())
         return;
+    all_regions_ -= found->second.space->regions_.size();
     ages_.erase(found->second.age);
     processes_.erase(found);
 }

@@ -41,9 +41,11 @@ class Spaces : private MapListener {
   public:
     struct Limits {
         size_t processes = 4096;
-        size_t regions = 8192; // of each process
+        size_t regions = 8192;        // of each process
+        size_t all_regions = 1 << 20; // of all, some 200 bytes each
         uint64_t keep_ended_ns = 60'000'000'000;
-        uint64_t reread_ns = 20'000'000; // at least that long between two looks into /proc
+        uint64_t reread_ns = 20'000'000; // at least that long between two looks into /proc,
+        uint64_t reread_share = 3;       // and so many times as long as a look took
     };
 
     // The watch may be null, then /proc alone tells; it must outlive this.
@@ -67,9 +69,9 @@ class Spaces : private MapListener {
   private:
     struct Process {
         std::shared_ptr<Space> space;
-        uint64_t read_ns = 0;  // last look into /proc
-        uint64_t ended_ns = 0; // 0: it lives, as far as we know
-        bool stale = false;    // events were lost
+        uint64_t next_read_ns = 0; // from when on /proc may be looked into again
+        uint64_t ended_ns = 0;     // 0: it lives, as far as we know
+        bool stale = false;        // events were lost
         std::list<uint32_t>::iterator age;
     };
 
@@ -86,8 +88,11 @@ class Spaces : private MapListener {
     // With lock_ held:
     Process &touch(uint32_t pid);
     void replace(Process &process, std::vector<Region> regions);
+    void set_space(Process &process, std::shared_ptr<Space> space);
+    void put(Process &process, Region region);
     void forget(uint32_t pid);
     void forget_some();
+    void make_room();
 
     MapWatch *const watch_;
     const Limits limits_;
@@ -96,6 +101,7 @@ class Spaces : private MapListener {
     std::mutex lock_;        // all below; never held while a file is opened
     std::unordered_map<uint32_t, Process> processes_;
     std::list<uint32_t> ages_; // least recently used first
+    size_t all_regions_ = 0;
     std::deque<std::pair<uint64_t, uint32_t>> ended_;
 };
 

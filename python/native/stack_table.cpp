@@ -99,7 +99,6 @@ bool StackTable::take(const void *record, size_t size) {
     struct Start {
         uint32_t size, record;
     } start{};
-    std::lock_guard<std::mutex> lock(lock_);
     if (size >= sizeof(start))
         std::memcpy(&start, record, sizeof(start));
     size = std::min<size_t>(size, start.size);
@@ -109,7 +108,9 @@ bool StackTable::take(const void *record, size_t size) {
         uint64_t frames = head.n_python * sizeof(igsdk_python_frame);
         if (sizeof(head) + frames + head.stack_bytes <= size)
             return take_stack(head, bytes + sizeof(head));
-    } else if (start.record == IGSDK_CAPTURE_CODE && size >= sizeof(igsdk_code)) {
+    }
+    std::lock_guard<std::mutex> lock(lock_);
+    if (start.record == IGSDK_CAPTURE_CODE && size >= sizeof(igsdk_code)) {
         take_code(*static_cast<const igsdk_code *>(record));
         return false;
     } else if (start.record == IGSDK_CAPTURE_LONG_CODE && size >= sizeof(igsdk_long_code)) {
@@ -129,21 +130,38 @@ template <typename Record> void StackTable::take_code(const Record &record) {
     codes_.tell(record, space_map_.python(record.head.pid));
 }
 
+// Nobody waits while files are opened and tables are read.
 bool StackTable::take_stack(const igsdk_capture &head, const uint8_t *rest) {
+    const uint8_t *bytes = rest + head.n_python * sizeof(igsdk_python_frame);
+    constexpr uint32_t kinds = IGSDK_CAPTURE_NATIVE | IGSDK_CAPTURE_TEMPLATE;
+    Unwound unwound;
+    if ((head.flags & kinds) == IGSDK_CAPTURE_NATIVE) {
+        prepare(head); // before a template of the new code is written
+        unwound = unwind(head, bytes, spaces_);
+    }
+    std::lock_guard<std::mutex> lock(lock_);
     Process &process = processes_[head.process];
     process.pid = head.pid;
     RawStack stack;
     stack.pid = head.pid;
     stack.process = head.process;
     stack.flags = head.flags & told_flags;
-    stack.native = native_of(head, rest + head.n_python * sizeof(igsdk_python_frame), process);
+    stack.native = native_of(head, bytes, unwound);
     stack.python = python_of(head, rest);
     size_t before = pending_.size();
-    keep_key(process, head.key, intern(std::move(stack)));
+    keep_key(process, head.key, intern(process, std::move(stack)));
     return pending_.size() > before;
 }
 
-NativeRef StackTable::native_of(const igsdk_capture &head, const uint8_t *stack, Process &process) {
+void StackTable::prepare(const igsdk_capture &head) {
+    std::lock_guard<std::mutex> lock(lock_);
+    Process &process = processes_[head.process];
+    process.pid = head.pid;
+    tell_generation(process);
+    process.unwound = true;
+}
+
+NativeRef StackTable::native_of(const igsdk_capture &head, const uint8_t *stack, Unwound &unwound) {
     if (head.flags & IGSDK_CAPTURE_TEMPLATE) {
         counts_.templates++;
         NativeRef known = templates_.find(head.template_id);
@@ -155,9 +173,6 @@ NativeRef StackTable::native_of(const igsdk_capture &head, const uint8_t *stack,
         return nullptr;
     }
     counts_.native++;
-    tell_generation(process); // before a template of the new code is written
-    process.unwound = true;
-    Unwound unwound = unwind(head, stack, spaces_);
     NativeRef native = share(unwound, head);
     templates_.learn(head, stack, unwound, native);
     return native;
@@ -193,7 +208,7 @@ std::vector<RawStack::Python> StackTable::python_of(const igsdk_capture &head,
 }
 
 // The number of a stack; 0 where there is no room for another one.
-uint32_t StackTable::intern(RawStack stack) {
+uint32_t StackTable::intern(Process &process, RawStack stack) {
     Content content = content_of(stack);
     auto found = stacks_.find(content);
     if (found != stacks_.end())
@@ -208,6 +223,8 @@ uint32_t StackTable::intern(RawStack stack) {
     }
     stack.number = next_++;
     stacks_[content] = stack.number;
+    if (!stack.python.empty())
+        process.own.push_back(content);
     pending_.push_back(std::move(stack));
     return next_ - 1;
 }
@@ -303,6 +320,8 @@ void StackTable::forget_process(uint64_t instance) {
     if (process == processes_.end())
         return;
     keys_ -= process->second.keys.size();
+    for (const Content &content : process->second.own)
+        stacks_.erase(content);
     processes_.erase(process);
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // From records of the captures ring to distinct stacks without names.
 //
-// Python names each of them once; from then on only the hash of its content stays here.
+// Python names each of them once; from then on only the hash of its content stays here,
+// of stacks that no other process can have until their process is forgotten.
 // Bounded, by default: 2^18 raw stacks (some 60 bytes each), 2^18 capture keys (40 bytes),
 // 2^15 stacks that Python has not taken yet (some 1 KiB each, 2 KiB of Python frames
 // more where 64 are deep), 2^14 places of templates (some 250 bytes each, and the native
@@ -82,6 +83,7 @@ class StackTable {
     };
     struct Process {
         std::unordered_map<uint64_t, Key> keys;
+        std::vector<Content> own; // stacks that no other process can have
         uint32_t pid = 0;
         uint32_t generation = 0; // of its code, when the kernel was last told
         bool unwound = false;    // so it may have templates
@@ -93,11 +95,12 @@ class StackTable {
 
     template <typename Record> void take_code(const Record &record);
     bool take_stack(const igsdk_capture &head, const uint8_t *rest);
-    NativeRef native_of(const igsdk_capture &head, const uint8_t *stack, Process &process);
+    void prepare(const igsdk_capture &head);
+    NativeRef native_of(const igsdk_capture &head, const uint8_t *stack, Unwound &unwound);
     NativeRef share(Unwound &unwound, const igsdk_capture &head);
     void drop_unused_natives();
     std::vector<RawStack::Python> python_of(const igsdk_capture &head, const uint8_t *frames);
-    uint32_t intern(RawStack stack);
+    uint32_t intern(Process &process, RawStack stack);
     bool keep_key(Process &process, uint64_t key, uint32_t number);
     void tell_generation(Process &process);
 

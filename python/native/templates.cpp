@@ -16,9 +16,11 @@ uint64_t word_at(const uint8_t *stack, size_t slot) {
 }
 
 // A stack that ends in garbage might end otherwise the next time: the word that was no
-// code stands in no slot. Everywhere else the same words lead to the same end.
+// code stands in no slot. One that took too long may be quicker the next time. Everywhere
+// else the same words lead to the same end.
 bool ends_surely(Unwound::End end) {
-    return end != Unwound::End::not_code && end != Unwound::End::loop;
+    return end != Unwound::End::not_code && end != Unwound::End::loop &&
+           end != Unwound::End::too_long;
 }
 
 // Where the return addresses stand; false unless each of them stands in the copy.

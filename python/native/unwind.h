@@ -25,7 +25,7 @@ struct Unwound {
         no_rules, // nothing says how to go on from the last frame's code
         not_code, // the last frame's return address is no code
         loop,     // the stack pointer did not go up
-        too_long, // more than kMaxFrames
+        too_long, // more than kMaxFrames, or more work than a stack is worth
     };
     std::vector<Frame> frames; // innermost first
     End end = End::no_rules;

@@ -7,6 +7,7 @@ import ctypes
 import os
 import platform
 import random
+import subprocess
 import sys
 import time
 from typing import Any
@@ -462,6 +463,67 @@ def test_old_keys_of_calls_without_an_account() -> None:
         lasting.take(stack_record(key, python=[(1, 2, 0, 3, 0)]))
     lasting.keep_fresh_keys(b"")
     assert lasting.stack_counts()["kept_keys"] == 10
+
+
+def test_nothing_is_said_of_a_process_that_is_gone(table: Any, layout: bytes) -> None:
+    """It would stay for ever, and be said of the next one that has its number."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        table.set_python(process.pid, layout)
+        assert table.space(process.pid) != b""
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        table.set_python(process.pid, layout)
+        assert table.space(process.pid) == b""
+
+
+def test_stacks_of_a_process_that_is_forgotten_make_room() -> None:
+    table = _native.StackTable(None, {"stacks": 2})
+    for process in range(1, 4):
+        for lasti in range(3):
+            frames = [(1, 2, 0, lasti, 0)]
+            table.take(stack_record(7 + lasti, python=frames, process=process))
+        assert [bool(n) for n in numbers_of(table, 7, 8, 9, process=process)] == [True, True, False]
+        table.forget_process(process)
+        assert table.stack_counts()["kept_stacks"] == 0
+    assert table.stack_counts()["lost_stacks"] == 3
+
+
+# Pages of its own that it lets nobody read: who asks for one waits for an answer.
+NEVER = """
+import ctypes, fcntl, mmap, struct, sys, time
+size = 16 * mmap.PAGESIZE
+memory = mmap.mmap(-1, size)
+start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+handler = ctypes.CDLL(None).syscall(323, 0)
+if handler >= 0:
+    fcntl.ioctl(handler, 0xC018AA3F, struct.pack("3Q", 0xAA, 0, 0))
+    fcntl.ioctl(handler, 0xC020AA00, struct.pack("4Q", start, size, 1, 0))
+print(start if handler >= 0 else 0, flush=True)
+time.sleep(1000)
+"""
+
+
+@ON_X86
+def test_memory_that_never_comes_is_not_waited_for(table: Any, layout: bytes) -> None:
+    with subprocess.Popen([sys.executable, "-c", NEVER], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        address = int(process.stdout.readline())
+        if not address:
+            process.kill()
+            pytest.skip("this kernel has no userfaultfd")
+        table.set_python(process.pid, layout)
+        begin = time.monotonic()
+        for number in range(1, 41):
+            fields = string_fields("name", "n" * 300, 1, address)
+            table.take(code_record(number, pid=process.pid, **fields))
+            assert not table.code(number).complete
+        # 16 reads of 0.1 s each, then none
+        assert time.monotonic() - begin < 10
+        long = "n" * 300
+        table.set_python(os.getpid(), layout)
+        table.take(code_record(100, **string_fields("name", long, 1, id(long))))
+        assert table.code(41).complete  # what is there can be read still
+        process.kill()
 
 
 def test_an_interpreter_keeps_the_generation(table: Any, layout: bytes) -> None:

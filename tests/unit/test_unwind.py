@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import random
@@ -388,6 +389,28 @@ def test_a_file_cut_short_while_it_is_used(victim: tuple[Snapshot, Path]) -> Non
         check(frames, code_of(spaces, taken.pid))
     # Whoever has looked a rule up before needs the file no more.
     assert taken.unwind(spaces) == (expected, "")
+
+
+@x86_only
+def test_tables_that_were_made_to_take_time(tmp_path: Path) -> None:
+    """One stack may take 0.1 s, whatever each of its frames costs."""
+    source, library = tmp_path / "slow.s", tmp_path / "slow.so"
+    source.write_text(
+        ".globl slow\nslow: .cfi_startproc\n.cfi_def_cfa rsp, 8\n.cfi_offset rip, -8\n"
+        ".rept 100000\n.cfi_remember_state\n.cfi_restore_state\n.endr\n"
+        ".rept 4100\nnop\n.endr\nret\n.cfi_endproc\n"
+    )
+    subprocess.run(["cc", "-shared", "-nostdlib", "-o", library, source], check=True)
+    slow = ctypes.cast(ctypes.CDLL(str(library)).slow, ctypes.c_void_p).value
+    assert slow is not None
+    registers = struct.pack("<17Q", *[0] * 7, 1 << 20, *[0] * 8, slow)
+    stack = struct.pack("<4000Q", *range(slow + 1, slow + 4001))
+    spaces = Spaces()
+    begin = time.thread_time()
+    frames, end = spaces.unwind(os.getpid(), registers, stack)
+    assert time.thread_time() - begin < 1
+    assert 1 < len(frames) < 4000
+    assert end == "it has more frames than are followed"
 
 
 def test_a_process_that_never_was() -> None:
