@@ -11,21 +11,23 @@ Environment:
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from setuptools import Command, setup
 from setuptools.command.build import build
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
 ROOT = Path(__file__).parent.resolve()
 PACKAGES = "clang llvm libbpf-dev libelf-dev libdw-dev liblzma-dev zlib1g-dev gcc g++ python3-dev"
-CLANGS = ("clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14", "clang")
-#: name in the file's name -> what bpf_tracing.h calls the architecture
-ARCHITECTURES = {"amd64": "x86", "arm64": "arm64"}
 #: libbpf 1.1 is Debian 12's; older ones lack calls that the extension makes
 PROBE = """
 #include <bpf/libbpf.h>
@@ -40,32 +42,26 @@ PROBE = """
 """
 
 
-def find_clang() -> str | None:
-    """Returns the clang to use: IGSDK_CLANG, else the newest one in PATH."""
-    wanted = os.environ.get("IGSDK_CLANG")
-    if wanted:
-        return shutil.which(wanted)
-    return next(filter(None, map(shutil.which, CLANGS)), None)
+def load_clang() -> ModuleType:
+    """Returns igsdk.image.clang, alone: the package it is part of is not installed yet."""
+    path = ROOT / "python/igsdk/image/clang.py"
+    spec = importlib.util.spec_from_file_location("_igsdk_clang", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
-def find_strip(clang: str) -> str | None:
-    """Returns the llvm-strip that came with that clang, else any."""
-    suffix = Path(clang).name.removeprefix("clang")
-    beside = Path(clang).resolve().parent / "llvm-strip"
-    names = (
-        f"llvm-strip{suffix}",
-        str(beside),
-        "llvm-strip",
-        *(f"llvm-strip-{n}" for n in range(14, 23)),
-    )
-    return next(filter(None, map(shutil.which, names)), None)
+clang_tools = load_clang()
 
 
 def missing_for_native() -> str | None:
     """Returns what keeps the extension from being built here, or None."""
     if not sys.platform.startswith("linux"):
         return f"the kernel of {sys.platform} has no BPF"
-    if find_clang() is None:
+    if clang_tools.find_clang() is None:
         return (
             "clang is not installed"
             if "IGSDK_CLANG" not in os.environ
@@ -130,15 +126,15 @@ class BuildBpf(Command):
         self.set_undefined_options("build_py", ("build_lib", "build_lib"))
 
     def run(self) -> None:
-        clang = find_clang()
+        clang = clang_tools.find_clang()
         if clang is None:
             raise SystemExit(f"build_bpf: clang is not installed; apt-get install {PACKAGES}")
         source = ROOT / "bpf/local.bpf.c"
         newest = max(path.stat().st_mtime for path in (ROOT / "bpf").iterdir())
-        for name, target in ARCHITECTURES.items():
+        for name in clang_tools.ARCHITECTURES:
             output = self._folder() / f"local.{name}.bpf.o"
             if not output.exists() or output.stat().st_mtime < newest:
-                compile_bpf(clang, source, output, target)
+                compile_bpf(clang, source, output, name)
 
     def _folder(self) -> Path:
         base = "python" if self.inplace or self.editable_mode else str(self.build_lib)
@@ -148,33 +144,28 @@ class BuildBpf(Command):
         return sorted(str(path.relative_to(ROOT)) for path in (ROOT / "bpf").glob("*.[ch]"))
 
     def get_outputs(self) -> list[str]:
-        return [str(self._folder() / f"local.{name}.bpf.o") for name in ARCHITECTURES]
+        return [str(self._folder() / f"local.{name}.bpf.o") for name in clang_tools.ARCHITECTURES]
 
     def get_output_mapping(self) -> dict[str, str]:
         return {}
 
 
-def compile_bpf(clang: str, source: Path, output: Path, target: str) -> None:
+def compile_bpf(clang: str, source: Path, output: Path, architecture: str) -> None:
     """Compiles one object whole or not at all; DWARF goes, BTF stays."""
+    strip = clang_tools.find_strip(clang)
+    if strip is None:
+        print("build_bpf: llvm-strip is not installed; the object keeps its DWARF", file=sys.stderr)
+    warnings = ("-Wall", "-Wextra", "-Wno-unused-parameter")
+    made = clang_tools.compile_object(
+        clang, strip, source, architecture, warnings=warnings, root=ROOT
+    )
+    print(made.messages, end="", file=sys.stderr)
+    if not made.data:
+        raise SystemExit(f"build_bpf: {Path(clang).name} could not compile {source.name}")
     output.parent.mkdir(parents=True, exist_ok=True)
-    # Where Debian keeps asm/types.h, which only compilers for this machine look for.
-    multiarch = f"/usr/include/{os.uname().machine}-linux-gnu"
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
         fresh = Path(folder) / output.name
-        command = [clang, "-O2", "-g", "-mcpu=v3", "-target", "bpf", f"-D__TARGET_ARCH_{target}"]
-        # The folder's own name must not get into the object: same source, same bytes.
-        command += ["-Wall", "-Wextra", "-Wno-unused-parameter", f"-ffile-prefix-map={ROOT}=."]
-        command += ["-idirafter", multiarch, "-c", str(source), "-o", str(fresh)]
-        if subprocess.run(command).returncode:
-            raise SystemExit(f"build_bpf: {Path(clang).name} could not compile {source.name}")
-        strip = find_strip(clang)
-        if strip is None:
-            print(
-                "build_bpf: llvm-strip is not installed; the object keeps its DWARF",
-                file=sys.stderr,
-            )
-        else:
-            subprocess.run([strip, "-g", str(fresh)], check=True)
+        fresh.write_bytes(made.data)
         fresh.replace(output)
 
 

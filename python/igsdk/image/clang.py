@@ -48,19 +48,25 @@ def find_strip(clang: str) -> str | None:
 
 
 def compile_object(
-    clang: str, strip: str | None, source: Path, architecture: str, includes: Iterable[Path] = ()
+    clang: str,
+    strip: str | None,
+    source: Path,
+    architecture: str,
+    includes: Iterable[Path] = (),
+    warnings: Iterable[str] = ("-Wall",),
+    root: Path | None = None,
 ) -> Compiled:
     """Compiles one file for one architecture; DWARF goes, BTF stays.
 
     The object does not depend on where source and headers are: paths in it begin at
-    the source's folder, or at the name of the folder of headers.
+    `root`, by default the source's folder, or at the name of the folder of headers.
     """
+    root = root or source.parent
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "program.o"
-        command = [*_command(clang, source, architecture, includes), "-o", str(output)]
-        done = subprocess.run(
-            command, cwd=source.parent, capture_output=True, text=True, errors="replace"
-        )
+        command = [*_command(clang, root, architecture, includes), *warnings]
+        command += ["-c", str(source.relative_to(root)), "-o", str(output)]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, errors="replace")
         if done.returncode:
             return Compiled(b"", done.stderr or f"clang ended with {done.returncode}")
         if strip:
@@ -68,11 +74,11 @@ def compile_object(
         return Compiled(output.read_bytes(), done.stderr)
 
 
-def _command(clang: str, source: Path, architecture: str, includes: Iterable[Path]) -> list[str]:
-    command = [clang, "-target", "bpf", "-O2", "-g", "-mcpu=v3", "-Wall"]
+def _command(clang: str, root: Path, architecture: str, includes: Iterable[Path]) -> list[str]:
+    command = [clang, "-target", "bpf", "-O2", "-g", "-mcpu=v3"]
     command += [
         f"-D__TARGET_ARCH_{ARCHITECTURES[architecture]}",
-        f"-ffile-prefix-map={source.parent}=.",
+        f"-ffile-prefix-map={root}=.",
     ]
     for folder in includes:
         # Headers that differ by architecture lie in folders of its name.
@@ -81,5 +87,4 @@ def _command(clang: str, source: Path, architecture: str, includes: Iterable[Pat
                 command += ["-I", str(place)]
         command.append(f"-ffile-prefix-map={folder}={folder.name}")
     # Where Debian keeps asm/types.h, which only compilers for this machine look for.
-    command += ["-idirafter", f"/usr/include/{os.uname().machine}-linux-gnu"]
-    return [*command, "-c", source.name]
+    return [*command, "-idirafter", f"/usr/include/{os.uname().machine}-linux-gnu"]
