@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.support.captures import code_record, function_address, stack_record, string_fields
 
@@ -74,7 +75,7 @@ def run(_folder: Path) -> None:
     native = _native_fields()
     table.take(stack_record(_abi.KEY_FRESH | 1, python=_frames(0), **native))
     template = int.from_bytes(table.templates()[0][1][:8], "little")
-    hit = {"flags": _abi.CAPTURE_TEMPLATE | _abi.CAPTURE_PYTHON, "template_id": template}
+    hit: dict[str, Any] = {"flags": _abi.CAPTURE_TEMPLATE | _abi.CAPTURE_PYTHON, "template_id": template}
     known = [stack_record(2, python=_frames(0), **hit)] * REPEATED
     _say("known, recognised in the kernel", table.take, known)
     copied = [stack_record(_abi.KEY_FRESH | 3, python=_frames(0), **native)] * FRESH
@@ -89,7 +90,7 @@ def run(_folder: Path) -> None:
     say(f"  our memory now: {resident_mib():.0f} MiB")
 
 
-def _native_fields() -> dict[str, object]:
+def _native_fields() -> dict[str, Any]:
     """As if each function had called the one before at its first byte."""
     leaf, *callers = (function_address(name) for name in FUNCTIONS)
     words = [address + 1 for address in callers]
@@ -116,7 +117,7 @@ def _say_rate(name: str, count: int, seconds: float) -> None:
     say(f"  {name:36} {count / seconds:10,.0f} a second")
 
 
-def _name(table: StackTable, native: dict[str, object]) -> None:
+def _name(table: StackTable, native: dict[str, Any]) -> None:
     """What Python does with new stacks: names, order, and the id."""
     resolver = StackResolver(table)
     numbers: Iterable[int] = itertools.count(FRESH + 1)

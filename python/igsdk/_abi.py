@@ -210,8 +210,11 @@ _PYTHON = [("runtime", "<u8"), ("flavour", "<u4")] + [
         "string_ascii_bit",
         "code_tag",
         "code_version",
+        "reserved_1",
+        "reserved_2",
+        "reserved_3",
     )
-] + [("reserved", "V6")]
+]
 
 LAYOUTS: dict[str, list[Any]] = {
     "account": [

@@ -98,9 +98,7 @@ class Walk:
     def __init__(self, pid: int, layout: bytes) -> None:
         self.memory = Memory(pid)
         row = np.frombuffer(layout, _abi.dtype("python"))[0]
-        self.at: dict[str, int] = {
-            name: int(row[name]) for name in row.dtype.names if name != "reserved"
-        }
+        self.at: dict[str, int] = {name: int(row[name]) for name in row.dtype.names}
 
     def frames(self, identity: int) -> list[PythonFrame]:
         return list(self._frames(self.find_thread(identity)))

@@ -158,7 +158,7 @@ def test_long_text_is_read_from_the_living_process(table: Any, layout: bytes) ->
 def test_what_is_another_object_by_now_is_not_read(table: Any, layout: bytes) -> None:
     table.set_python(os.getpid(), layout)
     name = "n" * 1000
-    lies = {
+    lies: dict[str, dict[str, Any]] = {
         "another length": {"name_length": 1001},
         "another kind": {"name_kind": 2},
         "another text": {"name_bytes": np.void(b"x" * 256)},
@@ -217,7 +217,7 @@ def test_what_was_never_told(table: Any) -> None:
 def test_native_frames_and_their_template(table: Any) -> None:
     leaf, returns = chain("malloc", "free", "getenv")
     words = [returns[0], returns[1]]
-    fields = {"place": 0x91ACE, "space": 3, "pc": leaf, "words": words}
+    fields: dict[str, Any] = {"place": 0x91ACE, "space": 3, "pc": leaf, "words": words}
     table.take(stack_record(_abi.KEY_FRESH | 1, **fields))
     [stack] = table.take_stacks()
     assert (stack.how, stack.end) == ("unwind tables", "cut")
@@ -236,7 +236,7 @@ def test_native_frames_and_their_template(table: Any) -> None:
     assert int(template["hash"]) == chained(words)
 
     # a hit names the template only, and is the same stack
-    hit = {"flags": _abi.CAPTURE_TEMPLATE, "template_id": int(template["id"])}
+    hit: dict[str, Any] = {"flags": _abi.CAPTURE_TEMPLATE, "template_id": int(template["id"])}
     table.take(stack_record(2, **hit))
     assert numbers_of(table, _abi.KEY_FRESH | 1, 2) == [1, 1]
     table.take(stack_record(3, **hit, python=[(1, 2, 0, 3, 0)]))
@@ -273,7 +273,7 @@ def test_what_another_probe_put_on_the_stack_is_hashed_as_it_stands(table: Any) 
     sp, trampoline = 0x7FFD_0000_2000, 0x7FFF_FFFF_F000
     returns = np.zeros((8, 2), "<u8")
     returns[0] = sp, caller
-    fields = {"returns": returns, "n_returns": 1}
+    fields: dict[str, Any] = {"returns": returns, "n_returns": 1}
     table.take(stack_record(1, pc=leaf, sp=sp, words=[trampoline], **fields))
     [stack] = table.take_stacks()
     assert [address for _, _, address in stack.native] == [leaf, caller]
@@ -544,7 +544,7 @@ def test_rates(table: Any) -> None:
     table.take(stack_record(1, pc=leaf, words=returns, python=python))
     [(_, value)] = table.templates()
     template = int(np.frombuffer(value, _abi.dtype("template"))[0]["id"])
-    hit = {"flags": _abi.CAPTURE_TEMPLATE, "template_id": template}
+    hit: dict[str, Any] = {"flags": _abi.CAPTURE_TEMPLATE, "template_id": template}
     known = [stack_record(key, python=python, **hit) for key in range(2, 2002)]
     miss = [stack_record(key, pc=leaf, words=returns, python=python) for key in range(3000, 5000)]
     fresh = [
