@@ -75,7 +75,10 @@ def run(_folder: Path) -> None:
     native = _native_fields()
     table.take(stack_record(_abi.KEY_FRESH | 1, python=_frames(0), **native))
     template = int.from_bytes(table.templates()[0][1][:8], "little")
-    hit: dict[str, Any] = {"flags": _abi.CAPTURE_TEMPLATE | _abi.CAPTURE_PYTHON, "template_id": template}
+    hit: dict[str, Any] = {
+        "flags": _abi.CAPTURE_TEMPLATE | _abi.CAPTURE_PYTHON,
+        "template_id": template,
+    }
     known = [stack_record(2, python=_frames(0), **hit)] * REPEATED
     _say("known, recognised in the kernel", table.take, known)
     copied = [stack_record(_abi.KEY_FRESH | 3, python=_frames(0), **native)] * FRESH
