@@ -418,7 +418,7 @@ static __always_inline void add_frame(struct frames *run, u64 address, u64 code)
 	frame->type = python->flavour == IGSDK_PYTHON_OBJECTS
 			      ? class_of_frame(walk, python, address, &key)
 			      : 0;
-	run->hash = igsdk_mix(igsdk_mix(run->hash, code), key.check + (u32)lasti);
+	run->hash = igsdk_mix(igsdk_mix(run->hash, code ^ frame->type), key.check + (u32)lasti);
 	if (frame->type) /* a class may stand where another stood: its name tells */
 		run->hash = igsdk_mix(run->hash, user_word(frame->type + python->type_name));
 	run->n++;
