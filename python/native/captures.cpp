@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "captures.h"
 
+#include <bpf/bpf.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -28,11 +29,20 @@ void set_nice(int value) {
     setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), value);
 }
 
+uint32_t entries_of(int map) {
+    bpf_map_info info{};
+    uint32_t size = sizeof(info);
+    if (bpf_obj_get_info_by_fd(map, &info, &size))
+        throw ProgramError("asking for the size of the ring of stacks", errno);
+    return info.max_entries;
+}
+
 } // namespace
 
 Captures::Captures(const Program &program, MapWatch *watch, const Fd &ready, int interval_ms)
     : program_(program), table_({program.map_fd("templates"), program.map_fd("spaces")}, watch),
       ready_(ready), wake_(make_eventfd()), interval_ms_(interval_ms),
+      ring_bytes_(entries_of(program.map_fd("captures"))),
       ring_(ring_buffer__new(program.map_fd("captures"), on_record, this, nullptr)) {
     if (!ring_)
         throw ProgramError("opening the ring of stacks", errno);
@@ -86,10 +96,13 @@ void Captures::choose_pace(uint64_t now) {
     set_nice(busy ? 0 : hurried);
 }
 
+// To empty a ring that others fill as quickly has no end: as much as it holds is enough, for
+// in that is all that stood there when somebody asked.
 void Captures::serve() {
     clear_eventfd(wake_);
-    uint64_t asked = asked_; // all that stood in the ring when they asked is taken below
-    if (ring_buffer__consume(ring_) > 0)
+    uint64_t asked = asked_;
+    taken_bytes_ = 0;
+    if (ring_buffer__consume(ring_) != 0)
         latest_ns_ = clock_ns(CLOCK_MONOTONIC);
     std::lock_guard<std::mutex> lock(mutex_);
     served_ = asked;
@@ -109,7 +122,8 @@ int Captures::on_record(void *context, void *data, size_t size) {
     auto *captures = static_cast<Captures *>(context);
     if (captures->table_.take(data, size))
         signal_eventfd(captures->ready_);
-    return 0;
+    captures->taken_bytes_ += size;
+    return captures->taken_bytes_ < captures->ring_bytes_ ? 0 : -EAGAIN;
 }
 
 } // namespace igsdk

@@ -39,6 +39,8 @@ class Captures {
     const Fd wake_;
     std::atomic<uint64_t> latest_ns_{0}; // when there was something in the ring
     const int interval_ms_;
+    const uint64_t ring_bytes_;
+    uint64_t taken_bytes_ = 0;    // since the thread began to serve
     ring_buffer *ring_ = nullptr; // the thread's own
     std::atomic<uint64_t> asked_{0};
     std::mutex mutex_; // served_, finished_
