@@ -418,6 +418,14 @@ static inline u64 igsdk_mix(u64 hash, u64 value)
 	return hash ^ (hash >> 29);
 }
 
+/* The key in `sent_stacks` of a stack that has gone up the ring. */
+#define IGSDK_SEED_SENT 5
+
+static inline u64 igsdk_sent_mark(u64 process, u64 key)
+{
+	return igsdk_mix(igsdk_mix(IGSDK_SEED_SENT, process), key);
+}
+
 /* Losses, counted in the kernel by cause; index of the `losses` array. */
 enum igsdk_loss {
 	IGSDK_LOSS_EVENTS,	   /* events ring full */

@@ -14,7 +14,7 @@
 enum key_seed {
 	SEED_TEMPLATE = 3,
 	SEED_PYTHON,
-	SEED_SENT,
+	SEED_SENT = IGSDK_SEED_SENT,
 	SEED_NAMED,
 	SEED_PLACE,
 };
@@ -116,7 +116,7 @@ static __always_inline void name_once(struct walk *walk, u32 slot)
 /* Sends what has a key of its own once; what the ring has no room for is sent again. */
 static __always_inline void send_once(struct walk *walk, u32 slot)
 {
-	u64 mark = mark_of(walk, SEED_SENT, walk->head.key);
+	u64 mark = igsdk_sent_mark(walk->head.process, walk->head.key);
 	u8 sent = 1;
 
 	if (bpf_map_lookup_elem(&sent_stacks, &mark))

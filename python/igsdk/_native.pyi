@@ -316,6 +316,9 @@ class StackTable:
     def stack_counts(self) -> dict[str, int]:
         """Records by sort, what is kept, and as `lost_*` what found no room or was no record."""
 
+    # the mark by which the kernel knows what it has sent, with a key of no single call
+    def mark_sent(self, process: int, key: int, /) -> None: ...
+    def is_sent(self, process: int, key: int, /) -> bool: ...
     def templates(self) -> list[tuple[bytes, bytes]]: ...  # key and value, of the kernel's map
     def space(self, pid: int, /) -> bytes: ...  # dtype ``space``, b"" = none
 

@@ -40,7 +40,9 @@ uint32_t entries_of(int map) {
 } // namespace
 
 Captures::Captures(const Program &program, MapWatch *watch, const Fd &ready, int interval_ms)
-    : program_(program), table_({program.map_fd("templates"), program.map_fd("spaces")}, watch),
+    : program_(program),
+      table_({program.map_fd("templates"), program.map_fd("spaces"), program.map_fd("sent_stacks")},
+             watch),
       ready_(ready), wake_(make_eventfd()), interval_ms_(interval_ms),
       ring_bytes_(entries_of(program.map_fd("captures"))),
       ring_(ring_buffer__new(program.map_fd("captures"), on_record, this, nullptr)) {

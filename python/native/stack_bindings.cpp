@@ -56,6 +56,7 @@ StackTable::Limits read_limits(const std::map<std::string, size_t> &given) {
     limits.keys = take(given, "keys", limits.keys);
     limits.key_seconds = take(given, "key_seconds", limits.key_seconds);
     limits.pending = take(given, "pending", limits.pending);
+    limits.again = take(given, "again", limits.again);
     limits.places = take(given, "places", limits.places);
     limits.codes.codes = take(given, "codes", limits.codes.codes);
     limits.codes.text_bytes = take(given, "text_bytes", limits.codes.text_bytes);
@@ -68,7 +69,8 @@ class HandTable {
     HandTable(MapWatch *watch, const std::map<std::string, size_t> &limits)
         : templates_(make_map("templates", sizeof(igsdk_template_key), sizeof(igsdk_template))),
           spaces_(make_map("spaces", sizeof(uint32_t), sizeof(igsdk_space))),
-          table({templates_.get(), spaces_.get()}, watch, read_limits(limits)) {}
+          sent_(make_map("sent_stacks", sizeof(uint64_t), sizeof(uint8_t))),
+          table({templates_.get(), spaces_.get(), sent_.get()}, watch, read_limits(limits)) {}
 
     std::vector<std::pair<std::string, std::string>> templates() const {
         std::vector<std::pair<std::string, std::string>> found;
@@ -83,8 +85,21 @@ class HandTable {
         return found;
     }
 
+    void mark_sent(uint64_t process, uint64_t key) const {
+        uint64_t mark = igsdk_sent_mark(process, key);
+        uint8_t sent = 1;
+        if (bpf_map_update_elem(sent_.get(), &mark, &sent, BPF_ANY))
+            throw_errno("bpf_map_update_elem");
+    }
+
+    bool is_sent(uint64_t process, uint64_t key) const {
+        uint64_t mark = igsdk_sent_mark(process, key);
+        uint8_t sent = 0;
+        return bpf_map_lookup_elem(sent_.get(), &mark, &sent) == 0;
+    }
+
   private:
-    Fd templates_, spaces_;
+    Fd templates_, spaces_, sent_;
 
   public:
     StackTable table;
@@ -211,6 +226,8 @@ void register_stacks(py::module_ &m) {
              })
         .def("forget_process",
              [](HandTable &t, uint64_t process) { t.table.forget_process(process); })
+        .def("mark_sent", &HandTable::mark_sent)
+        .def("is_sent", &HandTable::is_sent)
         .def("templates",
              [](const HandTable &t) {
                  py::list pairs;

@@ -2,6 +2,7 @@
 #include "stack_table.h"
 
 #include <algorithm>
+#include <bpf/bpf.h>
 #include <cstring>
 #include <unordered_set>
 
@@ -92,7 +93,7 @@ const char *RawStack::end() const {
 }
 
 StackTable::StackTable(Maps maps, MapWatch *watch, Limits limits)
-    : limits_(limits), spaces_(watch), space_map_(maps.spaces),
+    : limits_(limits), spaces_(watch), space_map_(maps.spaces), sent_stacks_(maps.sent_stacks),
       templates_(maps.templates, limits.places), codes_(limits.codes) {}
 
 bool StackTable::take(const void *record, size_t size) {
@@ -149,7 +150,8 @@ bool StackTable::take_stack(const igsdk_capture &head, const uint8_t *rest) {
     stack.native = native_of(head, bytes, unwound);
     stack.python = python_of(head, rest);
     size_t before = pending_.size();
-    keep_key(process, head.key, intern(process, std::move(stack)));
+    if (!keep_key(process, head.key, intern(process, std::move(stack))))
+        ask_again(head);
     return pending_.size() > before;
 }
 
@@ -240,6 +242,19 @@ bool StackTable::keep_key(Process &process, uint64_t key, uint32_t number) {
     keys_ += found == process.keys.end();
     process.keys[key] = {number, boot_second()};
     return true;
+}
+
+// What found no room is sent once more when it is used again, in a while there may be some.
+// Not all of it where room stays short: the workload has to pay for each.
+void StackTable::ask_again(const igsdk_capture &head) {
+    uint32_t now = boot_second();
+    if (now != asked_second_)
+        asked_ = 0;
+    asked_second_ = now;
+    if (head.key & IGSDK_KEY_FRESH || asked_++ >= limits_.again)
+        return;
+    uint64_t mark = igsdk_sent_mark(head.process, head.key);
+    bpf_map_delete_elem(sent_stacks_, &mark);
 }
 
 void StackTable::tell_generation(Process &process) {

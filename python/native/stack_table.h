@@ -44,11 +44,12 @@ class StackTable {
         size_t keys = 1 << 18;
         size_t key_seconds = 60; // a call may take that long until it has its account
         size_t pending = 1 << 15;
+        size_t again = 1 << 13; // stacks that the kernel is asked for again, each second
         size_t places = 1 << 14;
         CodeBook::Limits codes;
     };
     struct Maps {
-        int templates, spaces;
+        int templates, spaces, sent_stacks;
     };
 
     StackTable(Maps maps, MapWatch *watch, Limits limits);
@@ -102,11 +103,13 @@ class StackTable {
     std::vector<RawStack::Python> python_of(const igsdk_capture &head, const uint8_t *frames);
     uint32_t intern(Process &process, RawStack stack);
     bool keep_key(Process &process, uint64_t key, uint32_t number);
+    void ask_again(const igsdk_capture &head);
     void tell_generation(Process &process);
 
     const Limits limits_;
     Spaces spaces_;
     SpaceMap space_map_;
+    const int sent_stacks_;
     std::mutex lock_; // all below
     Templates templates_;
     CodeBook codes_;
@@ -117,6 +120,8 @@ class StackTable {
     std::vector<uint64_t> leaving_, gone_; // processes; forgotten before one take, before two
     size_t keys_ = 0, natives_limit_ = 4096;
     uint32_t next_ = 1;
+    uint32_t asked_second_ = 0;
+    size_t asked_ = 0; // in that second
     Counts counts_;
 };
 

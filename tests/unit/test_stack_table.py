@@ -565,3 +565,29 @@ def test_rates(table: Any) -> None:
     frames = sum(len(stack.native) + len(stack.python) for stack in stacks)
     print(f"{len(stacks) / (time.thread_time() - began):,.0f} handed over a second")
     assert frames == len(stacks) * 81
+
+
+def test_what_found_no_room_is_sent_again() -> None:
+    table = _native.StackTable(None, {"pending": 1, "keys": 2, "stacks": 2})
+
+    def take(key: int, frame: int) -> bool:
+        """Whether it is done, for the kernel and for us."""
+        table.mark_sent(PROCESS, key)
+        table.take(stack_record(key, python=[(1, 1, 0, frame, 0)]))
+        assert table.is_sent(PROCESS, key) == (numbers_of(table, key) != [0])
+        return bool(table.is_sent(PROCESS, key))
+
+    assert [take(1, 1), take(2, 2)] == [True, False]  # Python has taken none yet
+    assert len(table.take_stacks()) == 1
+    assert [take(2, 2), take(3, 3), take(4, 1)] == [True, False, False]  # stacks, keys
+    assert table.stack_counts()["lost_keys"] == 1
+
+
+def test_not_all_of_what_found_no_room_is_sent_again() -> None:
+    """Where room stays short the workload would pay for it with each call."""
+    table = _native.StackTable(None, {"keys": 0, "again": 100})
+    for key in range(1000):
+        table.mark_sent(PROCESS, key)
+        table.take(stack_record(key, python=[(1, 1, 0, 1, 0)]))
+    again = sum(not table.is_sent(PROCESS, key) for key in range(1000))
+    assert 100 <= again <= 300  # in one second, or in few
