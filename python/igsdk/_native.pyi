@@ -286,6 +286,9 @@ class StackTable:
     def set_python(self, pid: int, layout: bytes, /) -> None:
         """Says where the interpreter keeps what (dtype ``python``); ValueError: wrong size."""
 
+    def clear_python(self, pid: int, /) -> None:
+        """Says that no interpreter is there, whatever was said before."""
+
     def take_stacks(self) -> list[RawStack]:
         """The distinct stacks since the last call, each once in a run."""
 
@@ -366,6 +369,7 @@ class Tracer:
     # From here to stack_counts: see StackTable, which has the same.
     def admit(self, pid: int, /) -> None: ...
     def set_python(self, pid: int, layout: bytes, /) -> None: ...
+    def clear_python(self, pid: int, /) -> None: ...
     def take_stacks(self) -> list[RawStack]: ...  # call it behind take_events: see reader.h
     def code(self, number: int, /) -> Code: ...
     def class_name(self, number: int, /) -> str: ...

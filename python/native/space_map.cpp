@@ -48,6 +48,15 @@ bool SpaceMap::write(uint32_t pid, const igsdk_space &space) {
     return true;
 }
 
+void SpaceMap::clear_python(uint32_t pid) {
+    std::lock_guard<std::mutex> lock(lock_);
+    std::optional<igsdk_space> space = at(pid);
+    if (!space || space->python.flavour == IGSDK_PYTHON_NONE)
+        return;
+    space->python = {};
+    bpf_map_update_elem(map_, &pid, &*space, BPF_EXIST);
+}
+
 void SpaceMap::bump(uint32_t pid) {
     std::lock_guard<std::mutex> lock(lock_);
     std::optional<igsdk_space> space = at(pid);

@@ -19,6 +19,8 @@ class SpaceMap {
 
     // False with errno where the kernel refuses it.
     bool set_python(uint32_t pid, const igsdk_python &python);
+    // No interpreter is there, as far as can be told; no matter what was said before.
+    void clear_python(uint32_t pid);
     // Code lies where other code lay: templates of the old one must fit no more.
     void bump(uint32_t pid);
     std::optional<igsdk_space> at(uint32_t pid) const;

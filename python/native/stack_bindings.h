@@ -38,6 +38,9 @@ void define_stack_methods(py::class_<Owner> &owner, Table table, Drain drain) {
         .def("set_python", [=](Owner &o, uint32_t pid,
                                const py::bytes &layout) { set_python(table(o), pid, layout); })
         .def(
+            "clear_python", [=](Owner &o, uint32_t pid) { table(o).space_map().clear_python(pid); },
+            Unlocked())
+        .def(
             "take_stacks",
             [=](Owner &o) {
                 drain(o);

@@ -13,6 +13,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +52,9 @@ class Told:
 
     def set_python(self, pid: int, layout: bytes, /) -> None:
         self.layouts[pid] = layout
+
+    def clear_python(self, pid: int, /) -> None:
+        self.layouts.pop(pid, None)
 
     def numbers(self, pid: int) -> dict[str, int]:
         row = np.frombuffer(self.layouts[pid], _abi.dtype("python"))[0]
@@ -297,3 +301,28 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch, pythons: Pyth
 def test_scan_finds_those_that_run_already(told: Told, pythons: Pythons) -> None:
     pythons.scan()
     assert os.getpid() in told.layouts
+
+
+def test_an_image_without_python_has_no_layout_of_the_one_before(
+    monkeypatch: pytest.MonkeyPatch, told: Told, pythons: Pythons
+) -> None:
+    """It may have been told of just after the exec, from a look just before it."""
+    script = "import os; input(); os.execv('/bin/cat', ['cat'])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with telling(process):
+        assert process.stdin
+        assert process.stdout
+        deadline = time.monotonic() + 20
+        while process.pid not in told.layouts:  # until its own exec is over
+            assert time.monotonic() < deadline
+            pythons.see(process.pid)
+        old = told.layouts[process.pid]
+        process.stdin.write(b"\nin cat\n")
+        process.stdin.flush()
+        while not any(mapping.path.endswith("/cat") for mapping in read_maps(process.pid)):
+            assert time.monotonic() < deadline
+        told.layouts[process.pid] = old
+        pythons.see(process.pid)
+        assert process.pid not in told.layouts

@@ -591,3 +591,12 @@ def test_not_all_of_what_found_no_room_is_sent_again() -> None:
         table.take(stack_record(key, python=[(1, 1, 0, 1, 0)]))
     again = sum(not table.is_sent(PROCESS, key) for key in range(1000))
     assert 100 <= again <= 300  # in one second, or in few
+
+
+def test_an_interpreter_that_is_none(table: Any, layout: bytes) -> None:
+    pid = os.getpid()
+    table.clear_python(pid)
+    assert table.space(pid) == b""
+    table.set_python(pid, layout)
+    table.clear_python(pid)
+    assert not any(table.space(pid))

@@ -34,6 +34,7 @@ class Registers(Protocol):
     """What the kernel part is told: ``struct igsdk_python`` as bytes."""
 
     def set_python(self, pid: int, layout: bytes, /) -> None: ...
+    def clear_python(self, pid: int, /) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,8 @@ class Pythons:
             if found is not None:
                 said = self._register(pid, found, mappings, mapped)
                 break
+        else:  # an exec may have come between the last look and what was told after it
+            self._tracer.clear_python(pid)
         self._said[pid] = said
         self._said.move_to_end(pid)
         if len(self._said) > _MAX_PROCESSES:
@@ -161,9 +164,11 @@ class Pythons:
     ) -> _Said:
         """Tells the kernel part, if there is something to tell."""
         if found.layout is None:
+            self._tracer.clear_python(pid)
             return _Said(found.reason)
         runtime = found.runtime(mappings)
         if runtime is None:
+            self._tracer.clear_python(pid)
             return _Said("Python: its address in the process can't be told")
         libc = libc_of(mapped, found.loader)
         try:
