@@ -204,6 +204,7 @@ bool MapWatch::complete(int32_t pid) {
 std::vector<std::pair<std::string, uint64_t>> MapWatch::counts() {
     std::lock_guard<std::mutex> guard(lock_);
     return {{"lost", lost_},
+            {"untaken", untaken_},
             {"forgotten", table_.forgotten()},
             {"processes", table_.processes()},
             {"mappings", table_.total()}};
@@ -211,7 +212,7 @@ std::vector<std::pair<std::string, uint64_t>> MapWatch::counts() {
 
 uint64_t MapWatch::lost() {
     std::lock_guard<std::mutex> guard(lock_);
-    return lost_;
+    return lost_ + untaken_;
 }
 
 void MapWatch::close() {
@@ -304,11 +305,18 @@ void MapWatch::book_mapping(Record &record) {
         return;
     record.wanted = has_prefix(plain_basename(record.file.path), prefixes_);
     record.mapping.file = table_.intern(std::move(record.file));
-    if (record.wanted && fresh_.size() < kMaxFresh) {
-        fresh_.push_back({record.pid, record.tid, record.mapping});
-        signal_eventfd(ready_);
-    }
+    if (record.wanted)
+        keep_fresh(record);
     table_.map(record.pid, record.mapping);
+}
+
+void MapWatch::keep_fresh(const Record &record) {
+    if (fresh_.size() >= kMaxFresh) {
+        untaken_++;
+        return;
+    }
+    fresh_.push_back({record.pid, record.tid, record.mapping});
+    signal_eventfd(ready_);
 }
 
 void MapWatch::tell(const Record &record) {

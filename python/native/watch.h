@@ -58,6 +58,7 @@ class MapWatch {
     std::vector<Mapping> known(int32_t pid);
     bool complete(int32_t pid);
     std::vector<std::pair<std::string, uint64_t>> counts();
+    // Records that the kernel had no room for, and libraries that we had none for.
     uint64_t lost();
     void close();
 
@@ -73,6 +74,7 @@ class MapWatch {
     void drain(); // drain_lock_ is held
     void book(SideBandRecord &record);
     void book_mapping(SideBandRecord &record);
+    void keep_fresh(const SideBandRecord &record);
     void tell(const SideBandRecord &record);
 
     const std::vector<std::string> prefixes_;
@@ -83,7 +85,7 @@ class MapWatch {
     std::mutex lock_;
     MappingTable table_;
     std::vector<Seen> fresh_;
-    uint64_t lost_ = 0;
+    uint64_t lost_ = 0, untaken_ = 0;
     std::atomic<bool> stopping_{false};
     std::thread thread_;
 };

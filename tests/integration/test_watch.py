@@ -189,3 +189,21 @@ def test_closing_twice_and_asking_afterwards() -> None:
     watch.close()
     watch.close()
     assert watch.mappings(os.getpid()) == watch.take_libraries() == []
+
+
+def test_libraries_that_nobody_takes_are_counted(built: Path) -> None:
+    watch = MapWatch(PREFIX)
+    map_often = (
+        "import mmap, os, sys\n"
+        "f = os.open(sys.argv[1], os.O_RDONLY)\n"
+        "for _ in range(5000):\n"
+        "    mmap.mmap(f, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC).close()\n"
+    )
+    subprocess.run([sys.executable, "-c", map_often, built], check=True)
+    watch.mappings(os.getpid())
+    counts = watch.counts()
+    taken = len(watch.take_libraries())
+    assert taken <= 4096
+    assert counts["untaken"] + taken + counts["lost"] >= 5000
+    assert watch.lost == counts["untaken"] + counts["lost"] > 0
+    watch.close()
