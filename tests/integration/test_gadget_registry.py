@@ -193,6 +193,23 @@ def test_it_waits_as_long_as_is_asked_for() -> None:
         assert len(server.asked) == 1
 
 
+@pytest.mark.parametrize(
+    ("said", "waits"),
+    [
+        ("Thu, 01 Jan 1970 00:00:00 GMT", [0.0] * 4),
+        ("soon", [1.0, 2.0, 4.0, 8.0]),
+        ("Xyz, 99 Foo 1970 GMT", [1.0, 2.0, 4.0, 8.0]),
+        ("-5", [1.0, 2.0, 4.0, 8.0]),
+    ],
+)
+def test_other_ways_to_say_it(said: str, waits: list[float]) -> None:
+    taken: list[float] = []
+    busy = unwilling(always(503, {"Retry-After": said}))
+    with busy as server, pytest.raises(TargetUnavailable, match="503"):
+        transport_to(server.address, taken).ask("GET", "/v2/", (200,))
+    assert taken == waits
+
+
 def test_silence_ends() -> None:
     silent = unwilling(lambda *_: None)
     with silent as server, pytest.raises(TargetUnavailable, match=r"within 0\.3 s"):

@@ -226,6 +226,7 @@ def _values(
 
 
 def _string(strings: bytes, at: int) -> str:
-    if at >= len(strings):
+    end = strings.find(b"\0", at)
+    if end < 0:
         raise BtfError("a name lies behind the end of the strings")
-    return strings[at : strings.index(b"\0", at)].decode() if b"\0" in strings[at:] else ""
+    return strings[at:end].decode()

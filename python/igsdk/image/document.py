@@ -16,6 +16,10 @@ from igsdk._errors import ExtensionMissing, GadgetInvalid
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+_LARGEST = 1 << 20
+_MOST_VALUES = 100_000
+_DEEPEST = 40
+
 
 @dataclass(frozen=True)
 class Value:
@@ -100,18 +104,20 @@ def load(data: bytes, where: str) -> Document:
         GadgetInvalid: it is no YAML, no mapping, or has a key twice.
         ExtensionMissing: the package that reads YAML is not installed.
     """
+    if len(data) > _LARGEST:
+        raise GadgetInvalid(f"{where} has {len(data)} bytes.", "Take a smaller file.")
     try:
         import yaml
     except ImportError as error:
         raise extra_missing("PyYAML") from error
     try:
         node = yaml.compose(data, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         reason = getattr(error, "problem", None) or "it is not UTF-8 text"
         raise GadgetInvalid(f"{where}{line}: this is no YAML: {reason}.", "Mend it.") from error
-    root = _value(node, where, 1, 0) if node else Value({}, 1)
+    root = _Reader(where).value(node, 1) if node else Value({}, 1)
     if not isinstance(root.content, dict):
         raise GadgetInvalid(f"{where}:1: the top level is no mapping.", "Write `key: value` lines.")
     return Document(root, where)
@@ -125,20 +131,36 @@ def extra_missing(package: str) -> ExtensionMissing:
     )
 
 
-def _value(node: Any, where: str, line: int, depth: int) -> Value:
-    if depth > 40:
-        raise GadgetInvalid(f"{where}:{line}: this is nested too deeply.", "Mend it.")
-    if node.id == "scalar":
-        empty = node.tag == "tag:yaml.org,2002:null"
-        return Value("" if empty else node.value, line)
-    if node.id == "sequence":
-        items = [_value(item, where, item.start_mark.line + 1, depth + 1) for item in node.value]
-        return Value(items, line)
-    content: dict[str, Value] = {}
-    for key, value in node.value:
-        row = key.start_mark.line + 1
-        name = key.value if key.id == "scalar" else ""
-        if not isinstance(name, str) or name.lower() in {known.lower() for known in content}:
-            raise GadgetInvalid(f"{where}:{row}: {name!r} stands here twice.", "Keep one of them.")
-        content[name] = _value(value, where, row, depth + 1)
-    return Value(content, line)
+class _Reader:
+    """Turns nodes into values; aliases may make a small file stand for a huge one."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._left = _MOST_VALUES
+
+    def value(self, node: Any, line: int, depth: int = 0) -> Value:
+        self._left -= 1
+        if depth > _DEEPEST or self._left < 0:
+            raise GadgetInvalid(f"{self._where}:{line}: this is nested too deeply.", "Mend it.")
+        if node.id == "scalar":
+            empty = node.tag == "tag:yaml.org,2002:null"
+            return Value("" if empty else node.value, line)
+        if node.id == "sequence":
+            items = [self.value(one, one.start_mark.line + 1, depth + 1) for one in node.value]
+            return Value(items, line)
+        return Value(self._mapping(node, depth), line)
+
+    def _mapping(self, node: Any, depth: int) -> dict[str, Value]:
+        content: dict[str, Value] = {}
+        lowered = set()
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if key.id != "scalar":
+                cause = f"{self._where}:{line}: a key has to be a text."
+                raise GadgetInvalid(cause, "Mend it.")
+            if key.value.lower() in lowered:
+                cause = f"{self._where}:{line}: {key.value!r} stands here twice."
+                raise GadgetInvalid(cause, "Keep one of them.")
+            lowered.add(key.value.lower())
+            content[key.value] = self.value(value, line, depth + 1)
+        return content

@@ -50,6 +50,7 @@ _RUNTIME = (
 )
 _KINDS = {"hostnetwork": "bool", "containerPid": "uint32", "containerStartedAt": "int64"}
 _DEEPEST = 16
+_MOST_FIELDS = 4096
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,8 @@ def _walk(types: Btf, struct: Type, parent: Field, shape: Shape, depth: int) -> 
             shape.passed_over.append(name)
             continue
         shape.fields.append(made)
+        if len(shape.fields) > _MOST_FIELDS:
+            raise b.BtfError(f"struct {struct.name} has more than {_MOST_FIELDS} members")
         if made.kind == "bytes":
             _walk(types, types[member.type], made, shape, depth + 1)
 

@@ -59,10 +59,12 @@ def parsed(layout: Layout, descriptor: oci.Json, what: str) -> oci.Json:
     data = layout.blob(descriptor)
     try:
         found = json.loads(data)
-        listed = found["manifests" if what == "index" else "layers"]
-        if not all(isinstance(entry["digest"], str) for entry in listed):
+        listed = list(found["manifests" if what == "index" else "layers"])
+        if what == "manifest":
+            listed.append(found["config"])
+        if not all(map(oci.is_descriptor, listed)) or not oci.is_texts(found.get("annotations")):
             raise TypeError
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         cause = f"{layout.where}: {descriptor['digest']} is no image {what}."
         raise ImageUnreadable(cause, _BUILT_ELSEWHERE) from error
     if descriptor.get("size", len(data)) != len(data):

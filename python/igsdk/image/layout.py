@@ -185,12 +185,14 @@ def read(path: str) -> Layout:
         found = _from_folder(Path(path)) if Path(path).is_dir() else _from_tar(path)
         listed = json.loads(found["index.json"])
         entries = [dict(entry) for entry in listed["manifests"]]
+        if not all(map(oci.is_descriptor, entries)):
+            raise TypeError
     except OSError as error:
         cause = f"{path} cannot be read: {error.strerror or error}."
         raise ImageUnreadable(cause, "Check the path and its permissions.") from error
     except tarfile.TarError as error:
         raise ImageUnreadable(f"{path} is no tar file, or is cut short.", _REBUILD) from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         cause = f"{path} is no OCI image: it has no index.json that lists manifests."
         raise ImageUnreadable(cause, _REBUILD) from error
     blobs = {

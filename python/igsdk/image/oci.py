@@ -69,3 +69,28 @@ def index(manifests: list[Json], annotations: Mapping[str, str]) -> bytes:
             "annotations": dict(annotations),
         }
     )
+
+
+def is_descriptor(found: Any) -> bool:
+    """Whether something read from JSON may be used as a descriptor."""
+    return (
+        isinstance(found, dict)
+        and isinstance(found.get("mediaType"), str)
+        and isinstance(found.get("digest"), str)
+        and type(found.get("size")) is int
+        and is_texts(found.get("annotations"))
+        and _is_platform(found.get("platform"))
+    )
+
+
+def _is_platform(found: Any) -> bool:
+    if not isinstance(found or {}, dict):
+        return False
+    return all(isinstance((found or {}).get(key, ""), str) for key in ("architecture", "os"))
+
+
+def is_texts(found: Any) -> bool:
+    """Whether something is a mapping of texts, or left out."""
+    return found is None or (
+        isinstance(found, dict) and all(isinstance(text, str) for text in found.values())
+    )

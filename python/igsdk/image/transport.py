@@ -250,10 +250,10 @@ def _wanted_wait(answer: Answer, attempt: int) -> float:
     said = answer.headers.get("retry-after", "").strip()
     if said.isdecimal():
         return float(said)
-    date = email.utils.parsedate_to_datetime(said) if said.endswith("GMT") else None
-    if date:
-        return max(0.0, date.timestamp() - time.time())
-    return float(2 ** (attempt - 1))
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(said).timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError):
+        return float(2 ** (attempt - 1))
 
 
 def _refusal(domain: str, answer: Answer, method: str) -> RegistryRefused | TargetUnavailable:
