@@ -277,7 +277,7 @@ class StackTable:
 
     def __init__(self, watch: MapWatch | None = None, limits: Mapping_[str, int] = ...) -> None:
         """Makes BPF maps of its own. Limits: stacks, keys, key_seconds, pending, codes, places,
-        text_bytes."""
+        text_bytes, again, keep_ended_ms, keep_files_ms."""
 
     def take(self, record: bytes, /) -> None: ...  # one record of the captures ring
     def admit(self, pid: int, /) -> None:
@@ -299,7 +299,14 @@ class StackTable:
         """Empty where it could not be read; KeyError as with code()."""
 
     def file(self, file_id: int, /) -> MappedFile | None:
-        """None where the file was dropped: there were too many."""
+        """None where the file was dropped: there were too many, or it was closed."""
+
+    def close_unused_files(self) -> int:
+        """Closes files that no process has had for a while; how many it were.
+
+        A process's are kept for a minute after its end, and a minute more (limits
+        keep_ended_ms, keep_files_ms).
+        """
 
     def stack_numbers(self, processes: bytes, keys: bytes, /) -> bytes:
         """u64 instances and u64 capture keys to u32 numbers; 0 = not known, or lost.
@@ -374,6 +381,7 @@ class Tracer:
     def code(self, number: int, /) -> Code: ...
     def class_name(self, number: int, /) -> str: ...
     def file(self, file_id: int, /) -> MappedFile | None: ...
+    def close_unused_files(self) -> int: ...
     def stack_numbers(self, processes: bytes, keys: bytes, /) -> bytes: ...
     def forget_keys(self, processes: bytes, keys: bytes, /) -> None: ...
     def keep_fresh_keys(self, live: bytes, /) -> None: ...

@@ -67,7 +67,7 @@ std::shared_ptr<const File> FileStore::at(uint32_t id) {
     if (vdso_ && vdso_->id == id)
         return vdso_;
     auto found = by_id_.find(id);
-    return found == by_id_.end() ? nullptr : found->second->second;
+    return found == by_id_.end() ? nullptr : found->second->file;
 }
 
 std::shared_ptr<const File> FileStore::known(uint32_t major, uint32_t minor, uint64_t inode) {
@@ -75,10 +75,11 @@ std::shared_ptr<const File> FileStore::known(uint32_t major, uint32_t minor, uin
     auto found = by_identity_.find({makedev(major, minor), inode});
     if (found == by_identity_.end())
         return nullptr;
-    const auto &file = found->second->second;
+    const auto &file = found->second->file;
     struct stat status;
     if (::fstat(file->fd.get(), &status) != 0 || ns(status.st_mtim) != file->modified_ns)
         return nullptr;
+    found->second->unused_ns = 0;
     files_.splice(files_.end(), files_, found->second);
     return file;
 }
@@ -120,19 +121,37 @@ bool FileStore::make_room() {
     size_t limit = room_for(wanted_, files_.size());
     if (files_.size() < limit)
         return true;
-    size_t dropped = 0;
-    for (auto next = files_.begin(); next != files_.end() && dropped < kMinRoom;) {
+    Order dropped;
+    for (auto next = files_.begin(); next != files_.end() && dropped.size() < kMinRoom;) {
         auto place = next++;
-        if (place->second.use_count() > 1)
-            continue;
-        auto current = by_identity_.find(place->first);
-        if (current != by_identity_.end() && current->second == place)
-            by_identity_.erase(current);
-        by_id_.erase(place->second->id);
-        files_.erase(place);
-        dropped++;
+        if (place->file.use_count() == 1)
+            take_out(place, dropped);
     }
-    return dropped > 0;
+    return !dropped.empty();
+}
+
+void FileStore::take_out(Order::iterator place, Order &into) {
+    auto current = by_identity_.find(place->identity);
+    if (current != by_identity_.end() && current->second == place)
+        by_identity_.erase(current);
+    by_id_.erase(place->file->id);
+    into.splice(into.end(), files_, place);
+}
+
+size_t FileStore::close_unused(uint64_t keep_ns) {
+    uint64_t now = clock_ns(CLOCK_MONOTONIC);
+    Order closed; // when the lock is free again
+    std::lock_guard<std::mutex> guard(lock_);
+    for (auto next = files_.begin(); next != files_.end();) {
+        auto place = next++;
+        if (place->file.use_count() > 1)
+            place->unused_ns = 0;
+        else if (!place->unused_ns)
+            place->unused_ns = now;
+        if (place->unused_ns && place->unused_ns + keep_ns <= now)
+            take_out(place, closed);
+    }
+    return closed.size();
 }
 
 std::shared_ptr<const File> FileStore::vdso() {

@@ -3,7 +3,8 @@
 // process may be gone, its file deleted, before anybody asks what a function is called.
 //
 // Bounded by the number of open files that the system allows; files that no address
-// space uses any more go first.
+// space uses any more go first. Those go some time later anyway: an open file keeps the
+// file system below it, a container's or a volume's, from going away.
 #pragma once
 
 #include "support.h"
@@ -46,6 +47,9 @@ class FileStore {
     std::shared_ptr<const File> add(Fd fd, const std::string &path);
     // The vdso, a copy of our own in a file without a name; nullptr where there is none.
     std::shared_ptr<const File> vdso();
+    // Closes what nobody else has used for so long, as far as calls of this can tell; gives
+    // how many it were.
+    size_t close_unused(uint64_t keep_ns);
 
     size_t size();
     uint64_t refused(); // for want of room
@@ -62,10 +66,16 @@ class FileStore {
             return identity.inode * 0x9e3779b97f4a7c15u ^ identity.device;
         }
     };
-    using Order = std::list<std::pair<Identity, std::shared_ptr<const File>>>;
+    struct Entry {
+        Identity identity;
+        std::shared_ptr<const File> file;
+        uint64_t unused_ns = 0; // since when; 0: it was in use
+    };
+    using Order = std::list<Entry>;
 
     std::shared_ptr<const File> keep(std::shared_ptr<File> file, const Identity &identity);
     bool make_room();
+    void take_out(Order::iterator place, Order &into);
 
     std::mutex lock_;
     const size_t wanted_;

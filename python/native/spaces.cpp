@@ -2,7 +2,9 @@
 #include "spaces.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cinttypes>
+#include <csignal>
 #include <cstdio>
 #include <fcntl.h>
 #include <fstream>
@@ -352,6 +354,27 @@ void Spaces::ended(int32_t pid) {
     found->second.ended_ns = clock_ns(CLOCK_MONOTONIC);
     ended_.emplace_back(found->second.ended_ns, found->first);
     forget_some();
+}
+
+// Of those whose end nobody told: without a watch, or when events were lost.
+void Spaces::note_ends() {
+    uint64_t now = clock_ns(CLOCK_MONOTONIC);
+    for (auto &[pid, process] : processes_)
+        if (!process.ended_ns && ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) {
+            process.ended_ns = now;
+            ended_.emplace_back(now, pid);
+        }
+}
+
+size_t Spaces::close_unused_files() {
+    if (watch_)
+        watch_->catch_up();
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        note_ends();
+        forget_some();
+    }
+    return files_.close_unused(limits_.keep_files_ns);
 }
 
 void Spaces::lost() {

@@ -44,8 +44,9 @@ class Spaces : private MapListener {
         size_t regions = 8192;        // of each process
         size_t all_regions = 1 << 20; // of all, some 200 bytes each
         uint64_t keep_ended_ns = 60'000'000'000;
-        uint64_t reread_ns = 20'000'000; // at least that long between two looks into /proc,
-        uint64_t reread_share = 3;       // and so many times as long as a look took
+        uint64_t keep_files_ns = 60'000'000'000; // open, when no process has them any more
+        uint64_t reread_ns = 20'000'000;         // at least that long between two looks into /proc,
+        uint64_t reread_share = 3;               // and so many times as long as a look took
     };
 
     // The watch may be null, then /proc alone tells; it must outlive this.
@@ -65,6 +66,8 @@ class Spaces : private MapListener {
     uint32_t generation(uint32_t pid);
 
     FileStore &files() { return files_; }
+    // Closes files that no process has had for a while; to be called now and then.
+    size_t close_unused_files();
 
   private:
     struct Process {
@@ -92,6 +95,7 @@ class Spaces : private MapListener {
     void put(Process &process, Region region);
     void forget(uint32_t pid);
     void forget_some();
+    void note_ends();
     void make_room();
 
     MapWatch *const watch_;

@@ -60,6 +60,10 @@ StackTable::Limits read_limits(const std::map<std::string, size_t> &given) {
     limits.places = take(given, "places", limits.places);
     limits.codes.codes = take(given, "codes", limits.codes.codes);
     limits.codes.text_bytes = take(given, "text_bytes", limits.codes.text_bytes);
+    constexpr size_t ms = 1'000'000;
+    Spaces::Limits &spaces = limits.spaces;
+    spaces.keep_ended_ns = take(given, "keep_ended_ms", spaces.keep_ended_ns / ms) * ms;
+    spaces.keep_files_ns = take(given, "keep_files_ms", spaces.keep_files_ns / ms) * ms;
     return limits;
 }
 

@@ -54,6 +54,9 @@ void define_stack_methods(py::class_<Owner> &owner, Table table, Drain drain) {
              [=](Owner &o, uint32_t number) {
                  return text_of(class_name_of(table(o), number), "replace");
              })
+        .def(
+            "close_unused_files", [=](Owner &o) { return table(o).close_unused_files(); },
+            Unlocked())
         .def("file", [=](Owner &o, uint32_t id) { return file_of(table(o), id); })
         .def("stack_numbers",
              [=](Owner &o, const py::bytes &processes, const py::bytes &keys) {

@@ -93,8 +93,9 @@ const char *RawStack::end() const {
 }
 
 StackTable::StackTable(Maps maps, MapWatch *watch, Limits limits)
-    : limits_(limits), spaces_(watch), space_map_(maps.spaces), sent_stacks_(maps.sent_stacks),
-      templates_(maps.templates, limits.places), codes_(limits.codes) {}
+    : limits_(limits), spaces_(watch, limits.spaces), space_map_(maps.spaces),
+      sent_stacks_(maps.sent_stacks), templates_(maps.templates, limits.places),
+      codes_(limits.codes) {}
 
 bool StackTable::take(const void *record, size_t size) {
     struct Start {

@@ -47,6 +47,7 @@ class StackTable {
         size_t again = 1 << 13; // stacks that the kernel is asked for again, each second
         size_t places = 1 << 14;
         CodeBook::Limits codes;
+        Spaces::Limits spaces;
     };
     struct Maps {
         int templates, spaces, sent_stacks;
@@ -77,6 +78,7 @@ class StackTable {
     void admit(uint32_t pid) { spaces_.admit(pid); }
     SpaceMap &space_map() { return space_map_; }
     FileStore &files() { return spaces_.files(); }
+    size_t close_unused_files() { return spaces_.close_unused_files(); }
 
   private:
     struct Key {

@@ -211,3 +211,28 @@ def test_a_line_for_each_call_costs_little_each_time(path: Path, maps: PerfMaps)
 def test_what_pythons_trampolines_are_called() -> None:
     assert is_trampoline("py::Model.load:/app/model.py")
     assert not is_trampoline("pypy")
+
+
+def test_maps_of_processes_that_are_gone_are_closed_after_a_while(
+    path: Path, maps: PerfMaps
+) -> None:
+    before = descriptors()
+    path.write_text("1000 20 own\n")
+    process = subprocess.Popen(["sleep", "60"])
+    other = Path(f"/tmp/perf-{process.pid}.map")
+    other.write_text("1000 20 function\n")
+    maps.meet(process.pid)
+    assert maps.lookup(7, process.pid, 0x1000) == "function"
+    maps.meet(process.pid)
+    assert names(maps, 0x1000) == ["own"]
+    maps.close_ended(0.1)
+    assert descriptors() == before + 3
+    process.kill()
+    process.wait()
+    other.unlink()
+    maps.close_ended(60)
+    assert maps.lookup(7, process.pid, 0x1000) == "function"
+    time.sleep(0.1)
+    maps.close_ended(0.1)
+    assert descriptors() == before + 1
+    assert names(maps, 0x1000) == ["own"]

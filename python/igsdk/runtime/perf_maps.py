@@ -18,6 +18,7 @@ import threading
 import time
 from collections import OrderedDict
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class PerfMaps:
     def __init__(self) -> None:
         self._maps: OrderedDict[int, _Map] = OrderedDict()
         self._missing: dict[int, float] = {}
-        self._met: OrderedDict[int, int] = OrderedDict()  # descriptor by pid
+        self._met: OrderedDict[int, _Met] = OrderedDict()  # by pid
         self._lock = threading.Lock()  # of what was met, by whoever sees it first
 
     def meet(self, pid: int) -> None:
@@ -57,14 +58,14 @@ class PerfMaps:
         with self._lock:
             self._forget_met(pid)
             if fd is not None:
-                self._met[pid] = fd
+                self._met[pid] = _Met(fd, _Life(pid))
             if len(self._met) > _MAX_PROCESSES:
                 self._forget_met(next(iter(self._met)))
 
     def _forget_met(self, pid: int) -> None:
-        fd = self._met.pop(pid, None)
-        if fd is not None:
-            os.close(fd)
+        met = self._met.pop(pid, None)
+        if met is not None:
+            os.close(met.fd)
 
     def see(self, process: int, pid: int) -> None:
         """Opens the map of a process that lives or was met.
@@ -80,14 +81,14 @@ class PerfMaps:
         if now < self._missing.get(process, 0):
             return
         with self._lock:
-            fd = self._met.pop(pid, None)
-        if fd is None:
-            fd = _open_map(pid)
-        if fd is None:
+            met = self._met.pop(pid, None)
+        if met is None and (fd := _open_map(pid)) is not None:
+            met = _Met(fd, _Life(pid))
+        if met is None:
             self._note_missing(process, now)
             return
         self._missing.pop(process, None)
-        self._maps[process] = _Map(fd)
+        self._maps[process] = _Map(met.fd, met.life)
         self._make_room()
 
     def lookup(self, process: int, pid: int, address: int) -> str | None:
@@ -99,6 +100,17 @@ class PerfMaps:
         name = known.lookup(address)
         self._make_room()
         return name
+
+    def close_ended(self, seconds: float) -> None:
+        """Closes the files of processes that have been gone for so long, and forgets them."""
+        for process, known in list(self._maps.items()):
+            if known.life.ended_for() >= seconds:
+                del self._maps[process]
+                known.close()
+        with self._lock:
+            for pid, met in list(self._met.items()):
+                if met.life.ended_for() >= seconds:
+                    self._forget_met(pid)
 
     def close(self) -> None:
         """Closes the files."""
@@ -126,6 +138,27 @@ class PerfMaps:
         known.close()
 
 
+class _Life:
+    """Until when a process lived, as far as it was asked."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._start = pid, _start_ticks(pid)
+        self._seen = time.monotonic()
+
+    def ended_for(self) -> float:
+        """Seconds since it was last seen; 0 where it lives."""
+        now = time.monotonic()
+        if self._start is not None and _start_ticks(self._pid) == self._start:
+            self._seen = now
+        return now - self._seen
+
+
+@dataclass(frozen=True)
+class _Met:
+    fd: int
+    life: _Life
+
+
 class _Map:
     """One file, read as far as it went the last time.
 
@@ -133,8 +166,9 @@ class _Map:
     many of them: a program that compiles all the time costs little each time.
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, life: _Life) -> None:
         self._fd = fd
+        self.life = life
         self._begin()
 
     def _begin(self) -> None:
@@ -322,9 +356,16 @@ def _status(pid: int) -> tuple[int, set[int]]:
 
 def _started(pid: int) -> float:
     """When it started, as files tell time, a little early; 0 where that can't be told."""
+    ticks = _start_ticks(pid)
+    if ticks is None:
+        return 0
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - age - 1
+
+
+def _start_ticks(pid: int) -> int | None:
+    """When it started, by the boot clock; None: there is no such process."""
     with suppress(OSError, ValueError, IndexError):
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-        ticks = int(text.rpartition(")")[2].split()[19])
-        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-        return time.time() - age - 1
-    return 0
+        return int(text.rpartition(")")[2].split()[19])
+    return None

@@ -44,6 +44,7 @@ _REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse", "virtiofs", "c
 _KEPT_FAILURES = 100
 _MAX_WAITING = 1 << 20  # events that nobody has asked for yet, 80 bytes each
 _TICK = 0.2  # seconds between looks at what no descriptor tells
+_CLOSE_FILES = 10.0  # seconds between looks for files that nobody needs any more
 _MAX_NOTES = 20
 
 
@@ -182,6 +183,7 @@ class Session:
         self._gate: Gate | None = None
         self._events = bytearray()
         self._unread = 0
+        self._close_files_at = time.monotonic() + _CLOSE_FILES
         self._failures: deque[Any] = deque(maxlen=_KEPT_FAILURES)
         self._condition = threading.Condition()
         self._stopping = threading.Event()
@@ -338,6 +340,7 @@ class Session:
                 self.tracer.set_pid(seen.pid, _abi.PID_LATE)
         self.pythons.see_again()
         self._take()
+        self._close_unused_files()
         if self._attic.due():
             with self._condition:
                 self._attic.visit()
@@ -354,6 +357,15 @@ class Session:
             if events:
                 self._keep(events)
                 self._condition.notify_all()
+
+    def _close_unused_files(self) -> None:
+        """Now and then, when all stacks have their names: nobody's file system must wait."""
+        now = time.monotonic()
+        if now < self._close_files_at:
+            return
+        self._close_files_at = now + _CLOSE_FILES
+        with self._condition:
+            self.stacks.close_unused()
 
     def _keep(self, events: bytes) -> None:
         """For whoever asks for events, as far as there is room, and for the profile."""

@@ -94,6 +94,10 @@ class StackResolver:
         """Opens what the names of a process may be read from when it is gone."""
         self._native.meet(pid)
 
+    def close_unused(self, ended_seconds: float = 120) -> None:
+        """Closes files of processes that ended a while ago; to be called behind :meth:`take`."""
+        self._native.close_unused(ended_seconds)
+
     def close(self) -> None:
         """Closes the files that names were read from."""
         self._native.close()

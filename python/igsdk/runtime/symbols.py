@@ -47,6 +47,7 @@ class Files(Protocol):
     """Files by number: a tracer, or a table of stacks without one."""
 
     def file(self, file_id: int, /) -> MappedFile | None: ...
+    def close_unused_files(self) -> int: ...
 
 
 class CodeFile:
@@ -163,6 +164,21 @@ class NativeCalls:
                 self._calls.clear()
             call = self._calls[file_id, offset] = self._in_file(file_id, offset, pid)
         return call
+
+    def close_unused(self, ended_seconds: float) -> None:
+        """Closes files whose processes are gone for a while; names that were found stay.
+
+        An open file keeps the file system below it, a container's or a volume's, from going
+        away. All stacks that were taken must have their names.
+
+        Args:
+            ended_seconds: for how long maps of code without a file stay open.
+        """
+        self._source.close_unused_files()
+        for file_id in list(self._files):
+            if self._source.file(file_id) is None:
+                del self._files[file_id]
+        self._made.close_ended(ended_seconds)
 
     def close(self) -> None:
         """Closes the files that names of code without a file stand in."""
