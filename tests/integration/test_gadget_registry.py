@@ -216,6 +216,13 @@ def test_silence_ends() -> None:
         transport_to(server.address, [], 0.3).ask("GET", "/v2/", (200,))
 
 
+def test_this_machine_is_asked_without_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{real.free_port()}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with unwilling(always(200, {}, b"here")) as server:
+        assert transport_to(server.address, []).ask("GET", "/v2/", (200,)).body == b"here"
+
+
 def test_nobody_there() -> None:
     with pytest.raises(TargetUnavailable, match="cannot be reached"):
         transport_to(f"127.0.0.1:{real.free_port()}", []).ask("GET", "/v2/", (200,))

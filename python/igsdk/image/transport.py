@@ -227,7 +227,7 @@ class Transport:
 
         parts = urlsplit(url)
         proxy = urllib.request.getproxies().get(parts.scheme, "")
-        if proxy and urllib.request.proxy_bypass(parts.netloc):
+        if parts.hostname in _LOOPBACK or (proxy and urllib.request.proxy_bypass(parts.netloc)):
             proxy = ""
         if proxy not in self._pools:
             common: dict[str, Any] = {
