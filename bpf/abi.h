@@ -226,7 +226,7 @@ enum igsdk_python_flags {
 struct igsdk_python_frame {
 	u64 code;
 	u64 check; /* hash of what the code object points to */
-	u64 type;  /* up to 3.10: class of self or cls, 0 = none */
+	u64 type;  /* up to 3.10: id of the class of self or cls, 0 = none */
 	s32 lasti; /* byte offset of the instruction */
 	u32 flags;
 };

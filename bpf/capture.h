@@ -153,7 +153,7 @@ static __always_inline bool send_class(const struct walk *walk, const struct cod
 	record->size = sizeof(*record);
 	record->record = IGSDK_CAPTURE_CLASS;
 	record->process = key->process;
-	record->type = key->code;
+	record->type = class_id(key->code, key->check);
 	record->name_address = key->check;
 	record->pid = walk->head.pid;
 	taken = bpf_probe_read_user_str(record->name, sizeof(record->name), (void *)key->check);
@@ -210,7 +210,7 @@ static long names_step(u32 index, struct frames *run)
 			run->flags |= NAMES_MISSING;
 	}
 	if (frame->type)
-		send_class_of(run, frame->type);
+		send_class_of(run, walk->types[index & (IGSDK_MAX_PYTHON - 1)]);
 	return 0;
 }
 

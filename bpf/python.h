@@ -401,6 +401,12 @@ static __always_inline bool is_shim(const struct walk *walk, const struct igsdk_
 	       frame_byte(walk, python->frame_owner) >= python->owner_shim;
 }
 
+/* Other classes of other names may come and go at one address. */
+static __always_inline u64 class_id(u64 type, u64 name)
+{
+	return igsdk_mix(type, name) | 1;
+}
+
 static __always_inline void add_frame(struct frames *run, u64 address, u64 code)
 {
 	struct walk *walk = run->walk;
@@ -408,19 +414,19 @@ static __always_inline void add_frame(struct frames *run, u64 address, u64 code)
 	struct igsdk_python_frame *frame = &walk->frames[run->n & (IGSDK_MAX_PYTHON - 1)];
 	struct code_key key = {run->process, code, code_check(walk, python)};
 	s32 lasti = instruction_offset(walk, python, code);
+	u64 type = 0;
 
 	if (!has_begun(walk, python, lasti))
 		return;
+	if (python->flavour == IGSDK_PYTHON_OBJECTS)
+		type = class_of_frame(walk, python, address, &key);
 	frame->code = code;
 	frame->check = key.check;
 	frame->lasti = lasti;
 	frame->flags = is_entry(walk, python) ? IGSDK_PYTHON_ENTRY : 0;
-	frame->type = python->flavour == IGSDK_PYTHON_OBJECTS
-			      ? class_of_frame(walk, python, address, &key)
-			      : 0;
+	frame->type = type ? class_id(type, user_word(type + python->type_name)) : 0;
+	walk->types[run->n & (IGSDK_MAX_PYTHON - 1)] = type;
 	run->hash = igsdk_mix(igsdk_mix(run->hash, code ^ frame->type), key.check + (u32)lasti);
-	if (frame->type) /* a class may stand where another stood: its name tells */
-		run->hash = igsdk_mix(run->hash, user_word(frame->type + python->type_name));
 	run->n++;
 }
 

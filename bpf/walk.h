@@ -37,6 +37,7 @@ struct walk {
 	u64 table[TABLE_WORDS]; /* what identifies a line table, and so its code */
 	u64 window[PAGE_BYTES / 8];
 	struct igsdk_python_frame frames[IGSDK_MAX_PYTHON];
+	u64 types[IGSDK_MAX_PYTHON]; /* addresses of their classes, 0 = none */
 	u64 stack[STACK_AREA / 8];
 };
 

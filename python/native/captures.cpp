@@ -2,6 +2,7 @@
 #include "captures.h"
 
 #include <bpf/bpf.h>
+#include <chrono>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -17,6 +18,7 @@ constexpr uint64_t pace_every_ns = 1'000'000'000;
 constexpr uint64_t awake_ns = 20'000'000;
 constexpr timespec awake_interval{0, 200'000};
 constexpr int hurried = -20;
+constexpr std::chrono::seconds longest_wait{2};
 // Nor may it keep a core from the workload for long: at this share of its time it is one
 // thread among others, until it has less to do.
 constexpr uint64_t busy_of_1000 = 300;
@@ -117,7 +119,8 @@ void Captures::drain() {
     uint64_t ticket = ++asked_;
     signal_eventfd(wake_);
     std::unique_lock<std::mutex> lock(mutex_);
-    served_more_.wait(lock, [&] { return served_ >= ticket || finished_; });
+    // what holds that thread must not hold the caller for ever: it goes on with what is there
+    served_more_.wait_for(lock, longest_wait, [&] { return served_ >= ticket || finished_; });
 }
 
 int Captures::on_record(void *context, void *data, size_t size) {

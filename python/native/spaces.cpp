@@ -200,7 +200,8 @@ bool Spaces::reread(uint32_t pid) {
 void Spaces::load(uint32_t pid) {
     uint64_t begin = clock_ns(CLOCK_MONOTONIC);
     std::vector<Mapping> mappings = read_maps(pid);
-    if (mappings.empty() && watch_)
+    bool gone = mappings.empty();
+    if (gone && watch_)
         mappings = watch_->known(static_cast<int32_t>(pid));
     std::vector<Region> regions;
     for (const Mapping &mapping : mappings)
@@ -212,7 +213,8 @@ void Spaces::load(uint32_t pid) {
     process.next_read_ns =
         std::max(begin + limits_.reread_ns, end + limits_.reread_share * (end - begin));
     process.stale = false;
-    if (!regions.empty())
+    // what is known of a process that is gone has files that can't be opened any more
+    if (!regions.empty() && (!gone || process.space->regions().empty()))
         replace(process, std::move(regions));
 }
 
