@@ -47,9 +47,21 @@ def builders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where compiled sources lie; most of them are the same for all interpreters."""
+    return tmp_path_factory.mktemp("objects")
+
+
+def forget_those_of_another_python(objects: Path) -> None:
+    for noted in objects.rglob("*.d"):
+        if "Python.h" in noted.read_text():
+            noted.with_suffix(".o").unlink()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-def test_builds_and_imports(version: str, builders: Path, tmp_path: Path) -> None:
+def test_builds_and_imports(version: str, builders: Path, objects: Path, tmp_path: Path) -> None:
     python = find_python(version)
     if python is None:
         pytest.skip(f"CPython {version} with headers is not on this machine")
@@ -74,8 +86,9 @@ def test_builds_and_imports(version: str, builders: Path, tmp_path: Path) -> Non
         "-b",
         str(tmp_path),
         "-t",
-        str(tmp_path / "temp"),
+        str(objects),
     ]
+    forget_those_of_another_python(objects)
     built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     look = "import igsdk._native as native; print(native.__file__)"
