@@ -11,17 +11,17 @@ import sys
 SIZE = (5 << 20) + 1
 driver = ctypes.CDLL("libcuda.so.1")
 address = ctypes.c_uint64()
-truth = []
+truth: list = []
 
 
 def tell():
     """Notes who calls; done before the allocation, on its line."""
     frame = sys._getframe(1)
-    while frame:
+    while frame is not None:
         code = frame.f_code
         name = getattr(code, "co_qualname", code.co_name)
         truth.append([name, code.co_filename, frame.f_lineno])
-        frame = frame.f_back
+        frame = frame.f_back  # type: ignore[assignment]
     return SIZE
 
 
