@@ -4,9 +4,10 @@
 PYTEST_ARGS ?=
 BENCH ?=
 CHECKS ?=
+KERNELS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup native test test-large lint format wheel bench gpu-checks clean
+.PHONY: help run setup native test test-large kernel-test lint format wheel bench gpu-checks clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -25,6 +26,9 @@ test: ## all tests (root); PYTEST_ARGS="-k words" for some
 
 test-large: ## tests with PyTorch, 540 MB to download and 1.2 GB of disk (root); PYTEST_ARGS as above
 	@build/test-large.sh $(PYTEST_ARGS)
+
+kernel-test: ## Debian's 6.1 and 6.12 kernels in a virtual machine: loads, attaches, counts, stacks (root); KERNELS=6.1. for one
+	@build/kernel-test.sh $(KERNELS)
 
 lint: ## types, style, layers, licences
 	@build/lint.sh

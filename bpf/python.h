@@ -245,6 +245,17 @@ static __always_inline bool thread_is(struct walk *walk, const struct igsdk_pyth
 	return true;
 }
 
+/*
+ * A 0 that the verifier does not know to be one. Before 6.8 it follows a loop's
+ * callback once: there a plain 0 would stay 0 for it, and what the callback does
+ * when it is something else would be cut out as never reached.
+ */
+static __always_inline u16 unknown_zero(struct walk *walk)
+{
+	walk->head.n_python = 0;
+	return *(volatile u16 *)&walk->head.n_python;
+}
+
 struct search {
 	struct walk *walk;
 	struct igsdk_python *python;
@@ -301,6 +312,7 @@ static __always_inline u64 first_frame(struct walk *walk, struct igsdk_space *sp
 			return frame;
 	}
 	search.interpreter = heads[0];
+	search.thread = unknown_zero(walk);
 	bpf_loop(MAX_THREADS_SEARCHED, search_step, &search, 0);
 	return search.frame;
 }
@@ -475,6 +487,7 @@ GLOBAL int python_walk(u32 slot)
 	run.python = &space->python;
 	run.process = walk->head.process;
 	run.flags = IGSDK_CAPTURE_PYTHON;
+	run.n = unknown_zero(walk);
 	walk->window_page = walk->code_address = walk->file_address = 0;
 	run.frame = first_frame(walk, space);
 	bpf_loop(MAX_STEPS, frame_step, &run, 0);

@@ -18,6 +18,7 @@ pin() {
 
 pin build/requirements-dev.in -o build/requirements-dev.txt
 pin build/requirements-proto.in -o build/requirements-proto.txt
+pin build/requirements-vm.in -o build/requirements-vm.txt
 [ ! -f tests/requirements-clients.in ] || pin tests/requirements-clients.in \
     -c build/requirements-dev.txt -o tests/requirements-clients.txt
 # No dependencies: the file says which of them are needed. PyTorch takes 3.11 and later.
