@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fcntl.h>
+#include <stdexcept>
 #include <sys/stat.h>
 
 namespace igsdk {
@@ -29,6 +31,32 @@ std::string Bytes::text(uint64_t offset) const {
     return text;
 }
 
+size_t read_file(int fd, uint64_t offset, void *into, size_t size) {
+    size_t done = 0;
+    while (done < size && offset + done <= INT64_MAX) {
+        ssize_t n = ::pread(fd, static_cast<char *>(into) + done, size - done,
+                            static_cast<off_t>(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        done += static_cast<size_t>(n);
+    }
+    return done;
+}
+
+std::shared_ptr<const FileBytes> FileBytes::duplicate(int fd) {
+    Fd own(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
+    if (!own)
+        throw_errno("cannot read the file");
+    auto bytes = of(std::move(own));
+    if (!bytes && errno == EINVAL)
+        throw std::invalid_argument("it is not a regular file");
+    if (!bytes)
+        throw_errno("cannot read the file");
+    return bytes;
+}
+
 std::shared_ptr<const FileBytes> FileBytes::of(Fd fd) {
     struct stat status;
     if (!fd || ::fstat(fd.get(), &status) != 0)
@@ -44,18 +72,7 @@ std::shared_ptr<const FileBytes> FileBytes::of(Fd fd) {
 size_t FileBytes::read(uint64_t offset, void *into, size_t size) const {
     if (offset > size_)
         return 0;
-    size = std::min<uint64_t>(size, size_ - offset);
-    size_t done = 0;
-    while (done < size) {
-        ssize_t n = ::pread(fd_.get(), static_cast<char *>(into) + done, size - done,
-                            static_cast<off_t>(offset + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            break;
-        done += static_cast<size_t>(n);
-    }
-    return done;
+    return read_file(fd_.get(), offset, into, std::min<uint64_t>(size, size_ - offset));
 }
 
 size_t MemoryBytes::read(uint64_t offset, void *into, size_t size) const {

@@ -33,8 +33,14 @@ class Bytes {
     std::string text(uint64_t offset) const;
 };
 
+// Reads up to `size` bytes of a file; returns how many there were.
+size_t read_file(int fd, uint64_t offset, void *into, size_t size);
+
 class FileBytes : public Bytes {
   public:
+    // With a descriptor of its own. Throws std::invalid_argument where it is no regular
+    // file, and std::system_error where it can't be looked at.
+    static std::shared_ptr<const FileBytes> duplicate(int fd);
     // Null with errno where it is no regular file (EINVAL) or can't be looked at.
     static std::shared_ptr<const FileBytes> of(Fd fd);
     uint64_t size() const override { return size_; }

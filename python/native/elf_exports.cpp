@@ -41,7 +41,7 @@ bool has_address(const Elf64_Sym &symbol) {
 const Elf64_Shdr *ElfFile::export_table() const {
     for (const Elf64_Shdr &section : sections_)
         if (section.sh_type == SHT_GNU_HASH && section.sh_link < sections_.size() &&
-            section.sh_offset <= size_ && sections_[section.sh_link].sh_type == SHT_DYNSYM)
+            section.sh_offset <= size() && sections_[section.sh_link].sh_type == SHT_DYNSYM)
             return &section;
     return nullptr;
 }

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "elf_file.h"
+#include "elf_sections.h"
 
 #include <algorithm>
 #include <cstring>
-#include <fcntl.h>
 #include <stdexcept>
-#include <sys/stat.h>
 
 namespace igsdk {
 namespace {
 
 constexpr size_t kMaxHeaders = 0xffff;
-constexpr size_t kMaxNotes = 64 * 1024;
 constexpr size_t kMaxName = 8 * 1024;
 constexpr size_t kWindow = 64 * 1024;
 constexpr size_t kSymbolsAtOnce = 2048;
@@ -20,54 +18,18 @@ constexpr unsigned kSymbols = kFunctions | 1u << STT_OBJECT | 1u << STT_NOTYPE;
 
 [[noreturn]] void refuse(const char *why) { throw std::invalid_argument(why); }
 
-template <typename T>
-std::vector<T> read_table(const ElfFile &file, uint64_t offset, size_t count) {
-    std::vector<T> table(count);
-    table.resize(file.read(offset, table.data(), count * sizeof(T)) / sizeof(T));
-    return table;
-}
-
-uint64_t align4(uint64_t value) { return (value + 3) & ~uint64_t{3}; }
-
-std::string hex(const unsigned char *bytes, size_t size) {
-    static const char digits[] = "0123456789abcdef";
-    std::string text;
-    for (size_t i = 0; i < size; i++) {
-        text += digits[bytes[i] >> 4];
-        text += digits[bytes[i] & 15];
-    }
-    return text;
-}
-
 } // namespace
 
-ElfFile::ElfFile(int fd) : fd_(::fcntl(fd, F_DUPFD_CLOEXEC, 3)) {
-    struct stat status;
-    if (!fd_ || ::fstat(fd_.get(), &status) != 0)
-        throw_errno("cannot read the file");
-    if (!S_ISREG(status.st_mode))
-        refuse("it is not a regular file");
-    size_ = static_cast<uint64_t>(status.st_size);
+ElfFile::ElfFile(int fd) : ElfFile(FileBytes::duplicate(fd)) {}
+
+ElfFile::ElfFile(std::shared_ptr<const FileBytes> file) : file_(std::move(file)) {
     read_header();
     read_segments();
     read_sections();
 }
 
 size_t ElfFile::read(uint64_t offset, void *into, size_t size) const {
-    if (offset > size_)
-        return 0;
-    size = std::min<uint64_t>(size, size_ - offset);
-    size_t done = 0;
-    while (done < size) {
-        ssize_t n = ::pread(fd_.get(), static_cast<char *>(into) + done, size - done,
-                            static_cast<off_t>(offset + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            break;
-        done += static_cast<size_t>(n);
-    }
-    return done;
+    return file_->read(offset, into, size);
 }
 
 void ElfFile::read_header() {
@@ -87,11 +49,11 @@ void ElfFile::read_header() {
 void ElfFile::read_segments() {
     if (header_.e_phentsize != sizeof(Elf64_Phdr) || header_.e_phnum >= PN_XNUM)
         refuse("its program headers have an unknown form");
-    auto table = read_table<Elf64_Phdr>(*this, header_.e_phoff, header_.e_phnum);
+    auto table = file_->table<Elf64_Phdr>(header_.e_phoff, header_.e_phnum);
     if (table.size() < header_.e_phnum || table.empty())
         refuse("it is cut short within its program headers");
     for (const Elf64_Phdr &entry : table) {
-        if (entry.p_offset > size_ || entry.p_filesz > size_ - entry.p_offset) {
+        if (entry.p_offset > size() || entry.p_filesz > size() - entry.p_offset) {
             if (entry.p_type == PT_LOAD)
                 refuse("it is cut short within a segment");
             continue;
@@ -118,7 +80,7 @@ void ElfFile::read_sections() {
     Elf64_Shdr first;
     if (count == 0 && read(header_.e_shoff, &first, sizeof(first)) == sizeof(first))
         count = std::min<uint64_t>(first.sh_size, kMaxHeaders);
-    sections_ = read_table<Elf64_Shdr>(*this, header_.e_shoff, count);
+    sections_ = file_->table<Elf64_Shdr>(header_.e_shoff, count);
     add_symbols(SHT_DYNSYM);
     add_symbols(SHT_SYMTAB);
 }
@@ -126,15 +88,15 @@ void ElfFile::read_sections() {
 void ElfFile::add_symbols(uint32_t type) {
     for (const Elf64_Shdr &section : sections_) {
         if (section.sh_type != type || section.sh_entsize != sizeof(Elf64_Sym) ||
-            section.sh_link >= sections_.size() || section.sh_offset > size_)
+            section.sh_link >= sections_.size() || section.sh_offset > size())
             continue;
         const Elf64_Shdr &names = sections_[section.sh_link];
-        if (names.sh_type != SHT_STRTAB || names.sh_offset > size_)
+        if (names.sh_type != SHT_STRTAB || names.sh_offset > size())
             continue;
         symbols_.push_back(
             {section.sh_offset,
-             std::min(section.sh_size, size_ - section.sh_offset) / sizeof(Elf64_Sym),
-             names.sh_offset, std::min(names.sh_size, size_ - names.sh_offset)});
+             std::min(section.sh_size, size() - section.sh_offset) / sizeof(Elf64_Sym),
+             names.sh_offset, std::min(names.sh_size, size() - names.sh_offset)});
         return;
     }
 }
@@ -147,9 +109,9 @@ std::optional<Segment> ElfFile::section(const std::string &name) const {
         return std::nullopt;
     const Elf64_Shdr &names = sections_[at];
     for (const Elf64_Shdr &section : sections_) {
-        bool has_bytes = section.sh_type != SHT_NOBITS && section.sh_offset <= size_ &&
-                         section.sh_size <= size_ - section.sh_offset;
-        if (has_bytes && names.sh_offset <= size_ && section.sh_name < names.sh_size &&
+        bool has_bytes = section.sh_type != SHT_NOBITS && section.sh_offset <= size() &&
+                         section.sh_size <= size() - section.sh_offset;
+        if (has_bytes && names.sh_offset <= size() && section.sh_name < names.sh_size &&
             name_at(names.sh_offset + section.sh_name) == name)
             return Segment{section.sh_addr, section.sh_offset, section.sh_size};
     }
@@ -178,8 +140,8 @@ bool ElfFile::visit_symbols(const SymbolSection &section, unsigned types,
                             size_t &left) const {
     for (uint64_t done = 0; done < section.count; done += kSymbolsAtOnce) {
         auto table =
-            read_table<Elf64_Sym>(*this, section.offset + done * sizeof(Elf64_Sym),
-                                  std::min<uint64_t>(kSymbolsAtOnce, section.count - done));
+            file_->table<Elf64_Sym>(section.offset + done * sizeof(Elf64_Sym),
+                                    std::min<uint64_t>(kSymbolsAtOnce, section.count - done));
         for (const Elf64_Sym &symbol : table) {
             if (left-- == 0)
                 return false;
@@ -216,7 +178,7 @@ const Segment *ElfFile::code_at(uint64_t offset) const {
 }
 
 std::string ElfFile::name_at(uint64_t offset) const {
-    uint64_t needed = std::min<uint64_t>(kMaxName, size_ - std::min(offset, size_));
+    uint64_t needed = std::min<uint64_t>(kMaxName, size() - std::min(offset, size()));
     if (offset < window_offset_ || offset - window_offset_ + needed > window_.size()) {
         window_.resize(kWindow);
         window_offset_ = offset;
@@ -262,27 +224,9 @@ std::string ElfFile::type() const { return header_.e_type == ET_EXEC ? "program"
 
 std::string ElfFile::build_id() const {
     for (const Segment &notes : notes_) {
-        std::string id = build_id_in(notes);
+        std::string id = build_id_in(*file_, notes.offset, notes.size);
         if (!id.empty())
             return id;
-    }
-    return {};
-}
-
-std::string ElfFile::build_id_in(const Segment &notes) const {
-    auto bytes =
-        read_table<unsigned char>(*this, notes.offset, std::min<uint64_t>(notes.size, kMaxNotes));
-    for (uint64_t at = 0; at + sizeof(Elf64_Nhdr) <= bytes.size();) {
-        Elf64_Nhdr note;
-        std::copy_n(bytes.data() + at, sizeof(note), reinterpret_cast<unsigned char *>(&note));
-        uint64_t name = at + sizeof(note);
-        uint64_t content = name + align4(note.n_namesz);
-        if (content > bytes.size() || note.n_descsz > bytes.size() - content)
-            break;
-        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == sizeof(ELF_NOTE_GNU) &&
-            std::equal(ELF_NOTE_GNU, ELF_NOTE_GNU + sizeof(ELF_NOTE_GNU), bytes.data() + name))
-            return hex(bytes.data() + content, std::min<size_t>(note.n_descsz, 64));
-        at = content + align4(note.n_descsz);
     }
     return {};
 }

@@ -7,7 +7,7 @@
 // before it was compared with the file's size. libelf gives none of the three.
 #pragma once
 
-#include "support.h"
+#include "bytes.h"
 
 #include <elf.h>
 
@@ -37,6 +37,8 @@ class ElfFile {
     // Duplicates `fd`. Throws std::invalid_argument with a clause such as
     // "it is not an ELF file".
     explicit ElfFile(int fd);
+    // The same of a file that is open already.
+    explicit ElfFile(std::shared_ptr<const FileBytes> file);
 
     std::string machine() const;
     std::string type() const;
@@ -85,10 +87,9 @@ class ElfFile {
     bool visit_symbols(const SymbolSection &section, unsigned types,
                        const std::function<void(const Function &)> &visit, size_t &left) const;
     std::optional<Function> dynamic_symbol(uint64_t number, const std::string &name) const;
-    std::string build_id_in(const Segment &notes) const;
+    uint64_t size() const { return file_->size(); }
 
-    Fd fd_;
-    uint64_t size_ = 0;
+    std::shared_ptr<const FileBytes> file_;
     Elf64_Ehdr header_{};
     std::vector<Segment> code_;
     std::vector<Segment> data_;

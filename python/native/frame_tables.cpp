@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frame_tables.h"
+#include "bytes.h"
 #include "cursor.h"
 
 #include <algorithm>
 #include <atomic>
 #include <dwarf.h>
-#include <unistd.h>
 
 namespace igsdk {
 namespace {
@@ -131,17 +131,7 @@ size_t FrameTables::read(uint64_t offset, void *into, size_t size) const {
         std::memcpy(into, window_.data() + (offset - window_offset_), size);
         return size;
     }
-    size_t done = 0;
-    while (done < size && offset + done <= INT64_MAX) {
-        ssize_t n = ::pread(fd_, static_cast<char *>(into) + done, size - done,
-                            static_cast<off_t>(offset + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            break;
-        done += static_cast<size_t>(n);
-    }
-    return done;
+    return read_file(fd_, offset, into, size);
 }
 
 std::string FrameTables::read_some(uint64_t offset, size_t size) const {

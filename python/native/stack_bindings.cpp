@@ -180,14 +180,6 @@ py::object file_of(StackTable &table, uint32_t id) {
     return file ? py::cast(OpenFile{file}) : py::none();
 }
 
-py::str text_of(const std::string &utf8, const char *errors) {
-    PyObject *text =
-        PyUnicode_DecodeUTF8(utf8.data(), static_cast<Py_ssize_t>(utf8.size()), errors);
-    if (!text)
-        throw py::error_already_set();
-    return py::reinterpret_steal<py::str>(text);
-}
-
 } // namespace igsdk
 
 void register_stacks(py::module_ &m) {
@@ -202,10 +194,10 @@ void register_stacks(py::module_ &m) {
         .def_property_readonly("native", &native_frames)
         .def_property_readonly("python", &python_frames);
     py::class_<Code>(m, "Code")
-        .def_property_readonly("name",
-                               [](const Code &code) { return text_of(code.name, "surrogatepass"); })
-        .def_property_readonly("file",
-                               [](const Code &code) { return text_of(code.file, "surrogatepass"); })
+        .def_property_readonly(
+            "name", [](const Code &code) { return utf8_text(code.name, "surrogatepass"); })
+        .def_property_readonly(
+            "file", [](const Code &code) { return utf8_text(code.file, "surrogatepass"); })
         .def_property_readonly("table", [](const Code &code) { return py::bytes(code.table); })
         .def_readonly("first_line", &Code::first_line)
         .def_readonly("version", &Code::version)

@@ -2,10 +2,10 @@
 // What Python sees of a stack table, of the tracer's and of one fed by hand.
 #pragma once
 
+#include "parts.h"
 #include "stack_table.h"
 
 #include <cstring>
-#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <stdexcept>
 
@@ -26,7 +26,6 @@ void forget_keys(StackTable &table, const std::string &processes, const std::str
 Code code_of(StackTable &table, uint32_t number);
 std::string class_name_of(StackTable &table, uint32_t number);
 py::object file_of(StackTable &table, uint32_t id);
-py::str text_of(const std::string &utf8, const char *errors);
 void set_python(StackTable &table, uint32_t pid, const std::string &layout);
 
 // Adds the methods that both have. Nothing that waits for a lock holds the GIL.
@@ -52,7 +51,7 @@ void define_stack_methods(py::class_<Owner> &owner, Table table, Drain drain) {
             Unlocked())
         .def("class_name",
              [=](Owner &o, uint32_t number) {
-                 return text_of(class_name_of(table(o), number), "replace");
+                 return utf8_text(class_name_of(table(o), number), "replace");
              })
         .def(
             "close_unused_files", [=](Owner &o) { return table(o).close_unused_files(); },

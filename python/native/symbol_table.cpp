@@ -60,15 +60,6 @@ Tables &tables() {
     return *all;
 }
 
-std::shared_ptr<const FileBytes> duplicate(int fd) {
-    auto bytes = FileBytes::of(Fd(::fcntl(fd, F_DUPFD_CLOEXEC, 3)));
-    if (!bytes && errno == EINVAL)
-        throw std::invalid_argument("it is not a regular file");
-    if (!bytes)
-        throw_errno("cannot read the file");
-    return bytes;
-}
-
 std::string function_name(const SourceFrame &frame) {
     return frame.mangled ? demangled(frame.function) : frame.function;
 }
@@ -86,11 +77,11 @@ struct SymbolTable::Loaded {
 };
 
 SymbolTable::SymbolTable(int fd, DebugSearch search)
-    : SymbolTable(duplicate(fd), std::move(search)) {}
+    : SymbolTable(FileBytes::duplicate(fd), std::move(search)) {}
 
 SymbolTable::SymbolTable(std::shared_ptr<const FileBytes> bytes, DebugSearch search)
     : sections_(bytes), search_(std::move(search)) {
-    ElfFile file(bytes->fd().get());
+    ElfFile file(std::move(bytes));
     code_ = file.code();
     build_id_ = file.build_id();
     tables().add(this);

@@ -12,13 +12,7 @@ namespace igsdk {
 namespace {
 
 // The names in a hostile file need not be text.
-py::object name_text(const std::string &name) {
-    PyObject *text =
-        PyUnicode_DecodeUTF8(name.data(), static_cast<Py_ssize_t>(name.size()), "replace");
-    if (!text)
-        throw py::error_already_set();
-    return py::reinterpret_steal<py::object>(text);
-}
+py::str name_text(const std::string &name) { return utf8_text(name, "replace"); }
 
 template <SymbolTable::Place (SymbolTable::*find)(uint64_t)>
 py::object find_place(SymbolTable &table, uint64_t where) {
@@ -35,7 +29,8 @@ py::object find_place(SymbolTable &table, uint64_t where) {
 py::list frame_list(const std::vector<SymbolTable::Frame> &frames) {
     py::list list;
     for (const SymbolTable::Frame &frame : frames) {
-        py::object file = frame.file.empty() ? py::object(py::none()) : name_text(frame.file);
+        py::object file =
+            frame.file.empty() ? py::object(py::none()) : py::object(name_text(frame.file));
         list.append(py::make_tuple(name_text(frame.function), std::move(file), frame.line));
     }
     return list;
