@@ -10,15 +10,14 @@
  *     exit N             a child with N allocations ends; answers ns until we have its status
  */
 #define _GNU_SOURCE
+#include "clock.h"
+
 #include <dlfcn.h>
-#include <sched.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BLOCK 512
@@ -32,20 +31,6 @@ static int (*context_create)(uint64_t *, unsigned, int);
 static int (*context_destroy)(uint64_t);
 static void (*range)(uint64_t, uint64_t);
 static uint64_t live;
-
-static uint64_t now_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000000000ULL + now.tv_nsec;
-}
-
-/* Others on this machine must wait while we measure; without the right to ask, they don't. */
-static void go_first(int on) {
-    struct sched_param priority = {.sched_priority = on ? 1 : 0};
-
-    sched_setscheduler(0, on ? SCHED_FIFO : SCHED_OTHER, &priority);
-}
 
 static void fill(uint64_t count) {
     uint64_t pointer;

@@ -4,27 +4,12 @@
  * and frees, each allocation timed by itself.
  */
 #define _GNU_SOURCE
-#include <sched.h>
+#include "clock.h"
+
 #include <stddef.h>
-#include <stdint.h>
-#include <time.h>
 
 typedef int (*allocate_t)(uint64_t *, size_t);
 typedef int (*release_t)(uint64_t);
-
-static uint64_t now_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000000000ULL + now.tv_nsec;
-}
-
-/* Others on this machine must wait while we measure; without the right to ask, they don't. */
-static void go_first(int on) {
-    struct sched_param priority = {.sched_priority = on ? 1 : 0};
-
-    sched_setscheduler(0, on ? SCHED_FIFO : SCHED_OTHER, &priority);
-}
 
 static void measure(allocate_t allocate, release_t release, uint64_t *took, size_t count,
                     unsigned pause_us) {

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,7 +15,7 @@ import igsdk
 from igsdk._events import Frame
 from igsdk._run import Run
 
-from .support import HERE, compile_source, heading, say
+from .support import HERE, Client, compile_source, heading, say
 
 COUNT = 20_000
 ROUNDS = 5
@@ -40,41 +39,16 @@ class Case:
         return self.client.measure(count, self.pause_us)
 
 
-class DeepClient:
-    """deep.py in a process of its own."""
+class DeepClient(Client):
+    """deep.py, on a copy of the stub of its own."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        # not called libcuda: other recorders on this machine must leave it alone
-        self.library = folder / f"{name}.so"
-        self.library.write_bytes((folder / "stub.so").read_bytes())
-        self._process = subprocess.Popen(
-            [PYTHON_PROGRAM, HERE / "deep.py", self.library, folder / "deep.so"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._read()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+    def command(self, folder: Path) -> list[Path | str]:
+        return [PYTHON_PROGRAM, HERE / "deep.py", self.library, folder / "deep.so"]
 
     def measure(self, count: int, pause_us: int = 0) -> list[int]:
         """The ns that each of so many allocations took."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{count} {PYTHON} {NATIVE} {pause_us}\n")
-        self._process.stdin.flush()
-        return [int(word) for word in self._read().split()]
-
-    def _read(self) -> str:
-        assert self._process.stdout is not None
-        line: str = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the client ended with {self._process.wait()}")
-        return line
-
-    def close(self) -> None:
-        self._process.communicate()
+        answer = self.answer(f"{count} {PYTHON} {NATIVE} {pause_us}")
+        return [int(word) for word in answer.split()]
 
 
 @contextmanager
@@ -91,8 +65,7 @@ def _cases(folder: Path) -> Iterator[list[Case]]:
         gpu = stack.enter_context(igsdk.connect("local:"))
         cases = []
         for number, (name, (settings, pause)) in enumerate(ways.items()):
-            client = DeepClient(folder, f"deep-{number}")
-            stack.callback(client.close)
+            client = stack.enter_context(DeepClient(folder, f"deep-{number}"))
             run = None
             if settings is not None:
                 run = gpu.profile_cuda_memory(pid=client.pid, events="none", settings=settings)

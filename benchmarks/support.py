@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import mkdtemp
 from types import TracebackType
-from typing import IO
+from typing import IO, TypeVar
 
 from igsdk._native import Tracer
 from igsdk.runtime.libraries import read_library
@@ -68,6 +68,9 @@ def compile_source(target: Path, source: str, *flags: str) -> None:
     subprocess.run([*_COMPILE, "-o", target, HERE / source, *flags], check=True)
 
 
+_Client = TypeVar("_Client", bound="Client")
+
+
 class Client:
     """A process on a copy of the stub of its own, so that probes on it are nobody else's."""
 
@@ -77,20 +80,32 @@ class Client:
         self.library.parent.mkdir()
         shutil.copy(folder / "stub.so", self.library)
         self._process = subprocess.Popen(
-            [folder / "client", self.library],
+            self.command(folder),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         self._read()
 
+    def command(self, folder: Path) -> list[Path | str]:
+        """What to start."""
+        return [folder / "client", self.library]
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def ask(self, line: str) -> float:
         """Gives one order (see client.c) and waits for its figure."""
+        return float(self.answer(line))
+
+    def answer(self, line: str) -> str:
+        """Gives one order and waits for the line that answers it."""
         stdin: IO[str] | None = self._process.stdin
         assert stdin is not None
         stdin.write(f"{line}\n")
         stdin.flush()
-        return float(self._read())
+        return self._read()
 
     def _read(self) -> str:
         assert self._process.stdout is not None
@@ -99,7 +114,7 @@ class Client:
             raise RuntimeError(f"the client ended with {self._process.wait()}")
         return line
 
-    def __enter__(self) -> Client:
+    def __enter__(self: _Client) -> _Client:
         return self
 
     def __exit__(

@@ -238,9 +238,8 @@ struct igsdk_python_frame {
 struct igsdk_capture {
 	u32 size; /* of the whole record */
 	u32 record;
-	u64 process; /* instance */
-	u64 key;     /* in the account; means something with its process only */
-	u64 time;
+	u64 process;	 /* instance */
+	u64 key;	 /* in the account; means something with its process only */
 	u64 template_id; /* with IGSDK_CAPTURE_TEMPLATE */
 	u64 place;	 /* where in `templates` one for this stack belongs */
 	u32 pid;

@@ -147,7 +147,6 @@ static __always_inline void send_fresh(struct walk *walk, u32 slot)
 static __always_inline u64 stack_key(struct walk *walk, u32 slot)
 {
 	python_walk(slot);
-	walk->head.time = bpf_ktime_get_boot_ns();
 	if (!use_templates || !template_search(slot)) {
 		send_fresh(walk, slot);
 		return walk->head.key;

@@ -135,7 +135,7 @@ TEMPLATE_SEED = 0x7E3A9B1D5C2F4861
 RECORD_ALLOC, RECORD_FREE, RECORD_FAILURE, RECORD_CONTEXT_END, RECORD_PROCESS_END = range(1, 6)
 LIVE, ENDED_CONTEXT, ENDED_PROCESS = range(3)
 
-_KEY = [
+ACCOUNT_KEY = [
     ("process", "<u8"),
     ("stack", "<u8"),
     ("context", "<u4"),
@@ -143,7 +143,7 @@ _KEY = [
     ("host", "u1"),
     ("device", "<i2"),
 ]
-_USAGE_KEY = [field for field in _KEY if field[0] != "stack"]
+_USAGE_KEY = [field for field in ACCOUNT_KEY if field[0] != "stack"]
 _TOTALS = [
     (f"{what}_{unit}", "<u8") for what in ("alloc", "free", "fail") for unit in ("bytes", "calls")
 ]
@@ -218,7 +218,7 @@ _PYTHON = [("runtime", "<u8"), ("flavour", "<u4")] + [
 
 LAYOUTS: dict[str, list[Any]] = {
     "account": [
-        *_KEY,
+        *ACCOUNT_KEY,
         *_TOTALS,
         ("untracked_bytes", "<u8"),
         ("generation", "<u4"),
@@ -270,7 +270,6 @@ LAYOUTS: dict[str, list[Any]] = {
         *_RECORD,
         ("process", "<u8"),
         ("key", "<u8"),
-        ("time", "<u8"),
         ("template_id", "<u8"),
         ("place", "<u8"),
         ("pid", "<u4"),
@@ -338,7 +337,7 @@ LAYOUTS: dict[str, list[Any]] = {
     # the reader's own, native/reader.h and replay.h
     "kept_event": [
         *_EVENT,
-        *(("owner", kind) if name == "process" else (name, kind) for name, kind in _KEY),
+        *(("owner", kind) if name == "process" else (name, kind) for name, kind in ACCOUNT_KEY),
     ],
     "held": [("account", "<u4"), ("generation", "<u4"), ("bytes", "<u8"), ("calls", "<u8")],
     "group_peak": [

@@ -5,9 +5,7 @@
 #include "demangle.h"
 
 #include <algorithm>
-#include <fcntl.h>
 #include <set>
-#include <stdexcept>
 
 namespace igsdk {
 namespace {

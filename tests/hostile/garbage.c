@@ -11,9 +11,9 @@
  * driver did not do what was asked.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
+#include "driver.h"
+
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +23,6 @@
 #define PAGE 4096ul
 #define KEPT 6 /* rbx, rbp, r12 to r15 */
 #define MAX_RANGES 64
-
-typedef int (*allocate_fn)(uint64_t *, size_t);
 
 struct range {
     uint64_t start, end;
@@ -166,32 +164,19 @@ static int one_round(allocate_fn allocate, uint64_t *pointer)
     return result;
 }
 
-__attribute__((noinline)) static int honest(allocate_fn allocate, uint64_t *pointer)
-{
-    int result = allocate(pointer, 1 << 20);
-
-    __asm__ volatile("" ::: "memory");
-    return result;
-}
-
 int main(int argc, char **argv)
 {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    int (*init)(unsigned int) = (int (*)(unsigned int))dlsym(driver, "cuInit");
-    int (*create)(void **, unsigned int, int) = dlsym(driver, "cuCtxCreate_v2");
-    int (*release)(uint64_t) = dlsym(driver, "cuMemFree_v2");
-    allocate_fn allocate = (allocate_fn)dlsym(driver, "cuMemAlloc_v2");
+    struct driver driver;
     uint64_t pointer = 0;
     bool failed = false;
-    void *context;
 
     state = strtoull(argv[1], NULL, 10) * 0x9e3779b97f4a7c15 + 1;
-    failed |= init(0) || create(&context, 0, 0);
+    failed |= open_driver(&driver);
     read_ranges();
     for (long left = atol(argv[argc - 1]); left > 0; left--) {
-        failed |= one_round(allocate, &pointer) != 0;
-        failed |= release(pointer) != 0;
+        failed |= one_round(driver.allocate, &pointer) != 0;
+        failed |= driver.release(pointer) != 0;
     }
-    failed |= honest(allocate, &pointer) != 0;
+    failed |= honest(driver.allocate, &pointer) != 0;
     return failed;
 }

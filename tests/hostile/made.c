@@ -4,14 +4,13 @@
  * compiler does, and says in /tmp/perf-PID.map what it is called.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdint.h>
+#include "driver.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-typedef int (*allocate_fn)(uint64_t *, size_t);
 typedef int (*made_fn)(uint64_t *, size_t, allocate_fn);
 
 /* push %rbp; mov %rsp,%rbp; call *%rdx; pop %rbp; ret */
@@ -34,14 +33,11 @@ static made_fn make(const char *name, size_t at)
 int main(void)
 {
     made_fn first = make("Model::load(int) /app/model.js:3", 0x100);
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    int (*init)(unsigned int) = (int (*)(unsigned int))dlsym(driver, "cuInit");
-    int (*create)(void **, unsigned int, int) = dlsym(driver, "cuCtxCreate_v2");
-    allocate_fn allocate = (allocate_fn)dlsym(driver, "cuMemAlloc_v2");
+    struct driver driver;
     uint64_t pointer;
-    void *context;
 
-    if (init(0) || create(&context, 0, 0))
+    if (open_driver(&driver))
         return 1;
-    return first(&pointer, 1 << 20, allocate) | make("later", 0x200)(&pointer, 1 << 20, allocate);
+    return first(&pointer, 1 << 20, driver.allocate) |
+           make("later", 0x200)(&pointer, 1 << 20, driver.allocate);
 }

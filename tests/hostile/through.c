@@ -9,9 +9,9 @@
  * other files come to its addresses. The last allocation, of 1 MiB, goes through nothing.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
+#include "driver.h"
+
 #include <fcntl.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -19,7 +19,6 @@
 
 #define PAGE 4096ul
 
-typedef int (*allocate_fn)(uint64_t *, size_t);
 typedef int (*through_fn)(allocate_fn, uint64_t *, size_t);
 
 static int one_file(const char *path, size_t offset, allocate_fn allocate, uint64_t *pointer)
@@ -39,29 +38,16 @@ static int one_file(const char *path, size_t offset, allocate_fn allocate, uint6
     return result;
 }
 
-__attribute__((noinline)) static int honest(allocate_fn allocate, uint64_t *pointer)
-{
-    int result = allocate(pointer, 1 << 20);
-
-    __asm__ volatile("" ::: "memory");
-    return result;
-}
-
 int main(int argc, char **argv)
 {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    int (*init)(unsigned int) = (int (*)(unsigned int))dlsym(driver, "cuInit");
-    int (*create)(void **, unsigned int, int) = dlsym(driver, "cuCtxCreate_v2");
-    int (*release)(uint64_t) = dlsym(driver, "cuMemFree_v2");
-    allocate_fn allocate = (allocate_fn)dlsym(driver, "cuMemAlloc_v2");
+    struct driver driver;
     uint64_t pointer = 0;
     int failed = 0;
-    void *context;
 
-    failed |= init(0) || create(&context, 0, 0);
+    failed |= open_driver(&driver);
     for (int i = 2; i < argc; i++) {
-        failed |= one_file(argv[i], strtoul(argv[1], NULL, 10), allocate, &pointer);
-        failed |= release(pointer);
+        failed |= one_file(argv[i], strtoul(argv[1], NULL, 10), driver.allocate, &pointer);
+        failed |= driver.release(pointer);
     }
-    return failed | honest(allocate, &pointer);
+    return failed | honest(driver.allocate, &pointer);
 }

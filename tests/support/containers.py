@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from .elves import compile_c
-from .simdriver import TESTS, Driver
+from .simdriver import TESTS, Driver, made_once
 
 CACHE = TESTS.parent / ".work" / "containers"
 #: Where things lie inside. No such folder exists outside.
@@ -141,19 +141,7 @@ def image(driver: Driver) -> Path:
     facts = (interpreter, interpreter.stat().st_mtime_ns, sys.version)
     files = (driver.libcuda.read_bytes(), driver.play.read_bytes(), Path(__file__).read_bytes())
     digest = hashlib.sha256(repr((facts, files)).encode())
-    folder = CACHE / digest.hexdigest()[:16]
-    if not folder.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(dir=CACHE))
-        try:
-            _make_image(fresh, driver)
-            fresh.rename(folder)
-        except OSError:
-            if not folder.exists():  # else another process was quicker
-                raise
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
-    return folder
+    return made_once(CACHE / digest.hexdigest()[:16], lambda fresh: _make_image(fresh, driver))
 
 
 # Containers -----------------------------------------------------------------------------

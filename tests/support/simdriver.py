@@ -16,7 +16,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -262,6 +262,24 @@ def _build_into(folder: Path, plain: bool, omit: tuple[str, ...], version: str |
     _compile(folder / "play", (TESTS / "clients").glob("*.c"))
 
 
+def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """The folder, filled by `make` where it is not there yet: whole or not at all."""
+    if folder.exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(dir=folder.parent))
+    fresh.chmod(0o755)
+    try:
+        make(fresh)
+        fresh.rename(folder)
+    except OSError:
+        if not folder.exists():  # else another process was quicker
+            raise
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return folder
+
+
 @functools.cache
 def build(
     *,
@@ -276,19 +294,10 @@ def build(
     ``libcuda.so.VERSION`` and ``libcuda.so.1`` is a link. Raises RuntimeError with the
     compiler's words if it does not compile.
     """
-    folder = CACHE / _fingerprint(plain_entries, omit, version)
-    if not folder.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(dir=CACHE))
-        fresh.chmod(0o755)
-        try:
-            _build_into(fresh, plain_entries, omit, version)
-            fresh.rename(folder)
-        except OSError:
-            if not folder.exists():  # else another process was quicker
-                raise
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
+    folder = made_once(
+        CACHE / _fingerprint(plain_entries, omit, version),
+        lambda fresh: _build_into(fresh, plain_entries, omit, version),
+    )
     return Driver(folder, folder / "play")
 
 

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import shutil
 import subprocess
-import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from .simdriver import TESTS, Driver, compile_library
+from .simdriver import TESTS, Driver, compile_library, made_once
 
 SOURCES = TESTS / "libcudart"
 CACHE = TESTS.parent / ".work" / "large" / "runtimes"
@@ -120,16 +118,7 @@ def build(torch_libraries: Path) -> Path:
     digest = hashlib.sha256(repr(symbols).encode())
     for path in sorted([*SOURCES.glob("*.*"), Path(__file__)]):
         digest.update(path.name.encode() + path.read_bytes())
-    folder = CACHE / digest.hexdigest()[:16]
-    if not folder.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(dir=CACHE))
-        try:
-            _build_into(fresh, wanted)
-            fresh.rename(folder)
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
-    return folder
+    return made_once(CACHE / digest.hexdigest()[:16], lambda fresh: _build_into(fresh, wanted))
 
 
 @dataclass(frozen=True)

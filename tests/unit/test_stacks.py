@@ -120,13 +120,18 @@ def source() -> Any:
         os.close(fd)
 
 
+def kept(resolver: StackResolver, process: int, key: int) -> Stack | None:
+    [number] = resolver.ids_of(np.array([process], np.uint64), np.array([key], np.uint64))
+    return resolver.stacks.get(int(number))
+
+
 def stack_of(source: Source, raw: Raw, **more: Any) -> Stack:
     resolver = StackResolver(cast("Any", source), **more)
     source.waiting.append(raw)
     seen: list[tuple[int, int]] = []
     resolver.take(lambda pid, instance: seen.append((pid, instance)))
     assert seen == [(7, 70)]
-    stack = resolver.stack_of(70, 100 + raw.number)
+    stack = kept(resolver, 70, 100 + raw.number)
     assert stack is not None
     return stack
 
@@ -192,7 +197,7 @@ def test_code_that_a_process_made_has_the_name_that_it_gave(source: Source) -> N
         resolver = StackResolver(cast("Any", source))
         source.waiting.append(raw)
         resolver.take()
-        stack = resolver.stack_of(70, 101)
+        stack = kept(resolver, 70, 101)
         resolver.close()
     finally:
         path.unlink()
@@ -213,7 +218,7 @@ def test_the_name_of_made_code_is_what_the_process_says_at_that_time(source: Sou
                 file.write(line)
             source.waiting.append(Raw(number, [(0, 0x2010, 0x2010)], pid=os.getpid()))
             resolver.take()
-            stack = resolver.stack_of(70, 100 + number)
+            stack = kept(resolver, 70, 100 + number)
             told += names(stack) if stack else []
     finally:
         resolver.close()
@@ -254,7 +259,7 @@ def test_native_frames_that_end_early_say_so(source: Source, end: str, loss: str
     resolver = StackResolver(cast("Any", source))
     source.waiting.append(Raw(1, calls(source, EVAL), [(1, 0, 0, True), (2, 0, 0, True)], end))
     resolver.take()
-    stack = resolver.stack_of(70, 101)
+    stack = kept(resolver, 70, 101)
     assert stack is not None
     shown = names(stack, "python", "marker")
     assert shown[0] == "leaf"
@@ -269,7 +274,7 @@ def test_a_thread_s_start_without_rules_is_no_loss(source: Source) -> None:
     resolver = StackResolver(cast("Any", source))
     source.waiting.append(Raw(1, calls(source, "libc:qsort", "libc:clone"), [], "no rules", 0))
     resolver.take()
-    assert names(cast("Stack", resolver.stack_of(70, 101)))[0] == "qsort"
+    assert names(cast("Stack", kept(resolver, 70, 101)))[0] == "qsort"
     assert not any(resolver.losses().values())
 
 
@@ -361,6 +366,6 @@ def test_names_stay_when_files_are_closed(source: Source) -> None:
     assert (open_files, len(resolver._native._files)) == (2, 0)
     source.waiting.append(Raw(2, native[:1]))
     resolver.take()
-    stack = resolver.stack_of(70, 102)
+    stack = kept(resolver, 70, 102)
     assert stack is not None
     assert names(stack) == ["qsort"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import secrets
 import shutil
 import tarfile
 from dataclasses import dataclass, field
@@ -19,9 +18,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from igsdk._errors import ImageUnreadable, OutputUnwritable, UsageError
+from igsdk._errors import ImageUnreadable, UsageError
 from igsdk.image import oci
-from igsdk.profile.store import write_bytes
+from igsdk.profile.store import beside, unwritable, write_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,19 +142,14 @@ def _write_folder(layout: Layout, folder: Path) -> None:
             f"{folder} holds other files than an image.", "Name an empty or a new folder with -o."
         )
     target = Path(os.path.realpath(folder))
-    fresh = target.with_name(f".igsdk-{secrets.token_hex(6)}.part")
+    fresh = beside(target)
     try:
-        fresh.mkdir()
-        for name, data in files(layout):
-            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
-            (fresh / name).write_bytes(data)
-        _take_place(fresh, target)
-    except FileNotFoundError as error:
-        cause = f"The folder {folder.parent} does not exist."
-        raise OutputUnwritable(cause, "Create it, or name another with -o.") from error
-    except OSError as error:
-        cause = f"{folder} cannot be written: {error.strerror or error}."
-        raise OutputUnwritable(cause, "Make room, or name another folder with -o.") from error
+        with unwritable(folder, "folder"):
+            fresh.mkdir()
+            for name, data in files(layout):
+                (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+                (fresh / name).write_bytes(data)
+            _take_place(fresh, target)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 

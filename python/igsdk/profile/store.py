@@ -57,10 +57,10 @@ def check_output(path: str | PathLike[str]) -> None:
     """
     _encoder(path)
     target = Path(os.path.realpath(path))
-    with _unwritable(path):
+    with unwritable(path):
         if _is_special(target):
             return
-        trial = _beside(target)
+        trial = beside(target)
         os.close(os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         trial.unlink()
 
@@ -136,7 +136,7 @@ def write_bytes(path: str | PathLike[str], data: bytes, owner: Owner = None) -> 
         OutputUnwritable: nothing of it is left then.
     """
     target = Path(os.path.realpath(path))
-    with _unwritable(path):
+    with unwritable(path):
         if _is_special(target):
             with target.open("wb") as special:
                 special.write(data)
@@ -145,7 +145,7 @@ def write_bytes(path: str | PathLike[str], data: bytes, owner: Owner = None) -> 
 
 
 def _replace(target: Path, data: bytes, owner: Owner) -> None:
-    part = _beside(target)
+    part = beside(target)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with open(os.open(part, flags, 0o666), "wb") as file:  # noqa: PTH123
         try:
@@ -171,7 +171,8 @@ def _sync_folder(folder: Path) -> None:
             os.close(number)
 
 
-def _beside(target: Path) -> Path:
+def beside(target: Path) -> Path:
+    """A new name in the same folder, for what shall take the place of `target` at once."""
     return target.with_name(f".igsdk-{secrets.token_hex(6)}.part")
 
 
@@ -187,8 +188,8 @@ def _is_special(target: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _unwritable(path: str | PathLike[str]) -> Iterator[None]:
-    """Turns the system's errors into ours."""
+def unwritable(path: str | PathLike[str], what: str = "file") -> Iterator[None]:
+    """Turns the system's errors into ours: OutputUnwritable of a file, or of a folder."""
     try:
         yield
     except FileNotFoundError as error:
@@ -196,4 +197,4 @@ def _unwritable(path: str | PathLike[str]) -> Iterator[None]:
         raise OutputUnwritable(cause, "Create it, or name another with -o.") from error
     except OSError as error:
         cause = f"{fspath(path)} cannot be written: {error.strerror or error}."
-        raise OutputUnwritable(cause, "Make room, or name another file with -o.") from error
+        raise OutputUnwritable(cause, f"Make room, or name another {what} with -o.") from error

@@ -495,7 +495,6 @@ class Session:
         try:
             if self._threads:
                 self._join()
-                self.settle()
                 self._final = self._read()
         finally:
             with self._condition:
@@ -510,10 +509,7 @@ class Session:
 
     def reading(self) -> Reading:
         """All rows and the peak: now, or as they were when the run was stopped."""
-        if self._final:
-            return self._final
-        self.settle()
-        return self._read()
+        return self._final or self._read()
 
     def _read(self) -> Reading:
         from .snapshot import Rows, Snapshot

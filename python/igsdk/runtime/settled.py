@@ -23,15 +23,7 @@ if TYPE_CHECKING:
 
 _SUMS = (*TOTALS, "untracked_bytes")
 # What rows that become one have in common; ``stack`` is the id here.
-_COMMON = [
-    ("process", "<u8"),
-    ("stack", "<u8"),
-    ("context", "<u4"),
-    ("kind", "u1"),
-    ("host", "u1"),
-    ("device", "<i2"),
-    ("ended", "u1"),
-]
+_COMMON = [*_abi.ACCOUNT_KEY, ("ended", "u1")]
 
 
 class Settled:

@@ -132,13 +132,6 @@ class StackResolver:
                 ids[unknown] = self._add(stack)
         return ids
 
-    def stack_of(self, process: int, key: int) -> Stack | None:
-        """The stack of one capture key, None where stacks are off."""
-        import numpy as np
-
-        ids = self.ids_of(np.array([process], np.uint64), np.array([key], np.uint64))
-        return self.stacks.get(int(ids[0]))
-
     def _keep(self, number: int, stack: Stack) -> None:
         if number >= len(self._ids):
             self._ids.extend([0] * (number + 1 - len(self._ids)))
