@@ -141,7 +141,8 @@ static __always_inline bool send_code(struct walk *walk, const struct igsdk_pyth
 	return sent;
 }
 
-static __always_inline bool send_class(const struct walk *walk, const struct code_key *key)
+static __always_inline bool send_class(const struct walk *walk, const struct code_key *key,
+				       u64 name)
 {
 	struct igsdk_class *record = bpf_ringbuf_reserve(&captures, sizeof(*record), 0);
 	long taken;
@@ -154,9 +155,9 @@ static __always_inline bool send_class(const struct walk *walk, const struct cod
 	record->record = IGSDK_CAPTURE_CLASS;
 	record->process = key->process;
 	record->type = class_id(key->code, key->check);
-	record->name_address = key->check;
+	record->name_address = name;
 	record->pid = walk->head.pid;
-	taken = bpf_probe_read_user_str(record->name, sizeof(record->name), (void *)key->check);
+	taken = bpf_probe_read_user_str(record->name, sizeof(record->name), (void *)name);
 	record->taken = taken > 0 ? taken : 0;
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	return true;
@@ -182,11 +183,12 @@ static __always_inline void note_sent(const struct code_key *key)
 
 static __always_inline void send_class_of(struct frames *run, u64 type)
 {
-	struct code_key key = {run->process, type, user_word(type + run->python->type_name)};
+	u64 name = class_name_at(run->python, type);
+	struct code_key key = {run->process, type, class_check(name)};
 
 	if (was_sent(&key))
 		return;
-	if (send_class(run->walk, &key))
+	if (send_class(run->walk, &key, name))
 		note_sent(&key);
 	else
 		run->flags |= NAMES_MISSING;

@@ -413,10 +413,26 @@ static __always_inline bool is_shim(const struct walk *walk, const struct igsdk_
 	       frame_byte(walk, python->frame_owner) >= python->owner_shim;
 }
 
-/* Other classes of other names may come and go at one address. */
-static __always_inline u64 class_id(u64 type, u64 name)
+/*
+ * Other classes come and go at one address, and so do their names: a name says which it
+ * is by where it lies and by how it begins.
+ */
+static __always_inline u64 class_check(u64 name)
 {
-	return igsdk_mix(type, name) | 1;
+	u64 text[4] = {};
+
+	bpf_probe_read_user_str(text, sizeof(text), (void *)name);
+	return igsdk_mix(igsdk_mix(name, text[0] ^ text[2]), igsdk_mix(text[1], text[3]));
+}
+
+static __always_inline u64 class_name_at(const struct igsdk_python *python, u64 type)
+{
+	return user_word(type + python->type_name);
+}
+
+static __always_inline u64 class_id(u64 type, u64 check)
+{
+	return igsdk_mix(type, check) | 1;
 }
 
 static __always_inline void add_frame(struct frames *run, u64 address, u64 code)
@@ -436,7 +452,7 @@ static __always_inline void add_frame(struct frames *run, u64 address, u64 code)
 	frame->check = key.check;
 	frame->lasti = lasti;
 	frame->flags = is_entry(walk, python) ? IGSDK_PYTHON_ENTRY : 0;
-	frame->type = type ? class_id(type, user_word(type + python->type_name)) : 0;
+	frame->type = type ? class_id(type, class_check(class_name_at(python, type))) : 0;
 	walk->types[run->n & (IGSDK_MAX_PYTHON - 1)] = type;
 	run->hash = igsdk_mix(igsdk_mix(run->hash, code ^ frame->type), key.check + (u32)lasti);
 	run->n++;
