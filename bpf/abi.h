@@ -122,7 +122,8 @@ struct igsdk_usage {
 	u32 next;	/* next usage row of the same process */
 	u32 overflow;	/* slot of the [accounts full] account */
 	u8 ended;	/* enum igsdk_ended; never ENDED_PROCESS, see the process */
-	u8 pad[7];
+	u8 pad[3];
+	u32 sum; /* slot of the sum over contexts, in the image only */
 };
 
 /* The bit that tells, and a reserve below it that late frees can't use up. */
@@ -450,6 +451,8 @@ enum igsdk_loss {
 	IGSDK_LOSS_SECCOMP,	   /* calls left alone: their return probe might kill */
 	IGSDK_LOSS_PYTHON_FAULT,   /* Python frames that could not be read */
 	IGSDK_LOSS_STACK_BYTES,	   /* stacks taken without native frames: captures ring full */
+	IGSDK_LOSS_STACK_TABLE,	   /* stacks without a place in ig_ustack, in the image only */
+	IGSDK_LOSS_ROWS,	   /* rows that found no room in a drained copy, likewise */
 	IGSDK_LOSS_COUNT,
 };
 
@@ -457,6 +460,7 @@ enum igsdk_loss {
 enum igsdk_pid_flags {
 	IGSDK_PID_TRACKED = 1 << 0,
 	IGSDK_PID_LATE = 1 << 1,
+	IGSDK_PID_BORN = 1 << 2, /* under our eyes: forked or executed; the image's own */
 };
 
 /* What a process was told when it asked which device has an ordinal. */

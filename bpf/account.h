@@ -3,9 +3,20 @@
 #ifndef IGSDK_ACCOUNT_H
 #define IGSDK_ACCOUNT_H
 
-#include "process.h"
+#include "sums.h"
 
 #define LINK_TRIES 16
+#define PEAK_TRIES 8
+
+static __always_inline void peak_raise(u64 *peak, u64 value)
+{
+	for (int i = 0; i < PEAK_TRIES; i++) {
+		u64 seen = *peak;
+
+		if (value <= seen || __sync_val_compare_and_swap(peak, seen, value) == seen)
+			return;
+	}
+}
 
 static __always_inline struct igsdk_account *account_at(u32 slot)
 {
@@ -25,7 +36,7 @@ static __always_inline void usage_link(struct igsdk_process *process, struct igs
 		u32 head = process->usages;
 
 		usage->next = head;
-		if (__sync_val_compare_and_swap(&process->usages, head, slot) == head)
+		if (swap_if(&process->usages, head, slot) == head)
 			return;
 	}
 	count_loss(IGSDK_LOSS_USAGE_FULL);
@@ -61,6 +72,7 @@ GLOBAL u32 usage_slot(const struct igsdk_usage_key *wanted, u32 process)
 		return 0;
 	}
 	usage_fill(row, &key, process);
+	row->sum = sum_slot(&key, process);
 	if (!bpf_map_update_elem(&usage_slots, &key, &slot, BPF_NOEXIST)) {
 		usage_link(owner, row, slot);
 		return slot;
@@ -104,7 +116,7 @@ static __always_inline u32 overflow_slot(struct igsdk_usage *usage, u32 usage_in
 	nameless.stack = 0;
 	account_fill(row, &nameless, usage_index, process);
 	row->overflow = true;
-	if (!__sync_val_compare_and_swap(&usage->overflow, 0, slot))
+	if (!swap_if(&usage->overflow, 0, slot))
 		return slot;
 	row->generation++;
 	bpf_map_push_elem(&free_accounts, &slot, 0);

@@ -3,10 +3,10 @@
 #ifndef IGSDK_BOOK_H
 #define IGSDK_BOOK_H
 
+#include "drain.h"
 #include "events.h"
 #include "stack.h"
 
-#define PEAK_TRIES 8
 #define NO_DEVICE -1
 
 /* What an allocating call asked for. */
@@ -19,16 +19,6 @@ struct claim {
 	u8 host;
 	s16 device;
 };
-
-static __always_inline void peak_raise(u64 *peak, u64 value)
-{
-	for (int i = 0; i < PEAK_TRIES; i++) {
-		u64 seen = *peak;
-
-		if (value <= seen || __sync_val_compare_and_swap(peak, seen, value) == seen)
-			return;
-	}
-}
 
 /* Bytes of a process's own device memory after a change; peak included. */
 static __always_inline u64 process_add(struct igsdk_process *process, u8 host, u64 bytes)
@@ -73,6 +63,7 @@ static __always_inline u64 usage_move(struct igsdk_usage *usage, u64 bytes)
 	struct igsdk_process *process = process_at(usage->process);
 	u64 before = __sync_fetch_and_add(&usage->in_use, bytes);
 
+	drain_moved(usage, bytes, before & IGSDK_USAGE_ENDED);
 	if (before & IGSDK_USAGE_ENDED)
 		return process ? process->in_use : 0;
 	return process_add(process, usage->key.host, bytes);
@@ -116,17 +107,18 @@ GLOBAL int book_missed_free(const struct live_key *taken)
 	add_free(&account->totals, copy.bytes);
 	add_free(&usage->totals, copy.bytes);
 	usage_move(usage, -copy.bytes);
+	drain_booked(copy.account, usage);
 	return 0;
 }
 
 static __always_inline int live_insert(struct live_key *key, struct live *entry)
 {
-	int error = bpf_map_update_elem(&live_table, key, entry, BPF_NOEXIST);
+	int error = live_store(key, entry, BPF_NOEXIST);
 
 	if (error != -EEXIST)
 		return error;
 	book_missed_free(key);
-	return bpf_map_update_elem(&live_table, key, entry, BPF_ANY);
+	return live_store(key, entry, BPF_ANY);
 }
 
 /* Books an allocation to an account that is known already, and tells of it. */
@@ -141,13 +133,17 @@ static __always_inline void book_to(struct thread *thread, u32 slot, u64 address
 		.record = IGSDK_RECORD_ALLOC,
 		.call = thread->call,
 	};
+	u64 in_use;
 
 	if (!account || !usage)
 		return;
 	what.generation = account->generation;
 	add_alloc(&account->totals, bytes);
 	add_alloc(&usage->totals, bytes);
-	emit(thread, &what, usage_move(usage, bytes));
+	in_use = usage_move(usage, bytes);
+	drain_stack(slot, thread);
+	drain_booked(slot, usage);
+	emit(thread, &what, in_use);
 }
 
 GLOBAL int book_alloc(struct thread *thread, struct claim *claim)
@@ -197,6 +193,8 @@ GLOBAL int book_failure(struct thread *thread, struct claim *claim, u32 result)
 	what.generation = account->generation;
 	add_failure(&account->totals, claim->bytes);
 	add_failure(&usage->totals, claim->bytes);
+	drain_stack(slot, thread);
+	drain_failed(slot, usage, claim->bytes);
 	emit(thread, &what, process->in_use);
 	return 0;
 }
@@ -216,12 +214,15 @@ GLOBAL int book_free(struct thread *thread, struct live *entry, u64 address)
 		.record = IGSDK_RECORD_FREE,
 		.call = thread->call,
 	};
+	u64 in_use;
 
 	if (!account || !usage || account->generation != entry->generation)
 		return 0;
 	add_free(&account->totals, entry->bytes);
 	add_free(&usage->totals, entry->bytes);
-	emit(thread, &what, usage_move(usage, -entry->bytes));
+	in_use = usage_move(usage, -entry->bytes);
+	drain_booked(entry->account, usage);
+	emit(thread, &what, in_use);
 	return 0;
 }
 

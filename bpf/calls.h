@@ -10,6 +10,7 @@
 
 #include "array.h"
 #include "ipc.h"
+#include "ustack.h"
 #include "vmm.h"
 
 #define NEVER_RETURNED ~0U
@@ -255,7 +256,7 @@ static __always_inline int finish(struct thread *thread, u32 result)
 	case IGSDK_CALL_MEM_ALLOC_PITCH_V1:
 		return allocated_pitch(thread, result, 4);
 	case IGSDK_CALL_MEM_HOST_REGISTER:
-		return registered(thread, result);
+		return host_registered(thread, result);
 	}
 	return finish_special(thread, result);
 }
@@ -326,7 +327,7 @@ static __always_inline void save(struct thread *thread, struct pt_regs *regs, u3
 	thread->args[2] = REGS_ARG3(regs);
 	thread->args[3] = REGS_ARG4(regs);
 	thread->args[4] = REGS_ARG5(regs);
-	thread->entered = events_mode ? bpf_ktime_get_boot_ns() : 0;
+	thread->entered = events_mode || keep_rows ? bpf_ktime_get_boot_ns() : 0;
 }
 
 /*
@@ -338,6 +339,14 @@ static __always_inline bool must_spare(void)
 	struct task_struct *task = bpf_get_current_task_btf();
 
 	return spare_filtered && bpf_core_field_exists(task->seccomp.mode) && task->seccomp.mode;
+}
+
+static __always_inline void take_stack(struct pt_regs *regs, struct thread *thread, u64 process)
+{
+	if (own_stacks)
+		thread->stack = stack_take(regs, process);
+	else
+		ustack_take(regs, thread);
 }
 
 /* At entry. False where the return is of no interest. */
@@ -361,8 +370,9 @@ static __always_inline bool call_enter(struct pt_regs *regs, u32 call)
 	}
 	save(thread, regs, call);
 	thread->stack = 0;
+	ustack_none(thread);
 	if (collect_ustack && allocates(call))
-		thread->stack = stack_take(regs, process->instance);
+		take_stack(regs, thread, process->instance);
 	prepare(thread, regs);
 	return true;
 }
@@ -375,6 +385,7 @@ static __always_inline void call_leave(struct pt_regs *regs)
 		return;
 	thread->sp = 0;
 	finish(thread, REGS_RESULT(regs));
+	event_flush(regs, thread);
 }
 
 #endif

@@ -33,12 +33,12 @@ static __always_inline u32 next_generation(struct thread *thread)
 {
 	struct igsdk_process *process = process_at(thread->process);
 
-	return process ? __sync_fetch_and_add(&process->context, 1) + 1 : 0;
+	return process ? fetch_add(&process->context, 1) + 1 : 0;
 }
 
 static __always_inline void handle_store(const struct live_key *key, const struct handle *value)
 {
-	if (bpf_map_update_elem(&handles, key, value, BPF_ANY))
+	if (handle_put(key, value, BPF_ANY))
 		count_loss(IGSDK_LOSS_CONTEXTS_FULL);
 }
 
@@ -156,6 +156,7 @@ static long usage_end(u32 index, void *data)
 	usage->ended_at = ending->now;
 	rest = __sync_lock_test_and_set(&usage->in_use, IGSDK_USAGE_GONE);
 	process_add(process_at(usage->process), usage->key.host, -rest);
+	drain_usage_end(usage, rest);
 	return 0;
 }
 
@@ -194,7 +195,7 @@ static __always_inline void put_handle_back(struct thread *thread)
 	struct handle handle = thread->taken.handle;
 
 	if (thread->taken.found)
-		bpf_map_update_elem(&handles, &key, &handle, BPF_NOEXIST);
+		handle_put(&key, &handle, BPF_NOEXIST);
 }
 
 static __always_inline int read_handle(u64 address, u64 *handle)
@@ -258,7 +259,7 @@ GLOBAL int primary_retained(struct thread *thread)
 	if (primary_again(&key) || read_handle(thread->args[0], &fresh.context))
 		return 0;
 	fresh.generation = next_generation(thread);
-	error = bpf_map_update_elem(&handles, &key, &fresh, BPF_NOEXIST);
+	error = handle_put(&key, &fresh, BPF_NOEXIST);
 	if (error == -EEXIST) /* another thread's was the first */
 		return primary_again(&key);
 	if (error)
@@ -284,7 +285,7 @@ GLOBAL int primary_leaving(struct thread *thread, u32 reset)
 	thread->taken.found = false;
 	if (!known || !process || (process->late && !reset))
 		return 0;
-	if (!reset && __sync_fetch_and_add(&known->references, -1) > 1)
+	if (!reset && fetch_add(&known->references, -1) > 1)
 		return 0;
 	take_handle(thread, (u32)thread->args[0], SPACE_PRIMARY);
 	return 0;

@@ -77,8 +77,13 @@ struct nsproxy {
 	struct mnt_namespace *mnt_ns;
 } CO_RE;
 
+struct pid_namespace {
+	struct ns_common ns;
+} CO_RE;
+
 struct upid {
 	int nr;
+	struct pid_namespace *ns;
 } CO_RE;
 
 struct pid {
@@ -123,6 +128,12 @@ struct thread_struct {
 } CO_RE;
 #endif
 
+struct mm_struct {
+	struct file *exe_file;
+	unsigned long start_code;
+	unsigned long start_stack;
+} CO_RE;
+
 struct task_struct {
 	int pid;
 	int tgid;
@@ -135,6 +146,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct nsproxy *nsproxy;
 	struct pid *thread_pid;
+	struct mm_struct *mm;
 	struct uprobe_task *utask;
 	struct seccomp seccomp;
 	struct thread_struct thread;

@@ -6,6 +6,7 @@
 #ifndef IGSDK_LIFECYCLE_H
 #define IGSDK_LIFECYCLE_H
 
+#include "drain.h"
 #include "events.h"
 #include "python.h"
 
@@ -24,6 +25,8 @@ GLOBAL int process_end(u32 pid)
 		return 0;
 	row->ended_at = bpf_ktime_get_boot_ns();
 	row->ended = IGSDK_ENDED_PROCESS;
+	forget_number(row->number);
+	drain_process_end(row);
 	emit_end(IGSDK_RECORD_PROCESS_END, slot, row->generation, 0);
 	return 0;
 }
@@ -40,6 +43,13 @@ static __always_inline void task_exited(struct task_struct *task)
 	bpf_map_delete_elem(&spaces, &pid);
 }
 
+/* What began under our eyes can't have allocated before; only the image must remember. */
+static __always_inline bool note_birth(u32 pid, u32 flags)
+{
+	flags |= IGSDK_PID_BORN;
+	return keep_rows && !bpf_map_update_elem(&pids, &pid, &flags, BPF_ANY);
+}
+
 /* A new image: the old one's memory is gone, what a thread knew is void. */
 static __always_inline void task_executed(void)
 {
@@ -50,7 +60,9 @@ static __always_inline void task_executed(void)
 	bpf_task_storage_delete(&threads, bpf_get_current_task_btf());
 	flags = bpf_map_lookup_elem(&pids, &pid);
 	if (flags)
-		*flags &= ~IGSDK_PID_LATE;
+		*flags = (*flags & ~IGSDK_PID_LATE) | IGSDK_PID_BORN;
+	else
+		note_birth(pid, 0);
 }
 
 /*
@@ -80,7 +92,7 @@ static __always_inline void task_forked(struct task_struct *parent, struct task_
 	flags = bpf_map_lookup_elem(&pids, &pid);
 	if (flags && *flags & IGSDK_PID_TRACKED)
 		bpf_map_update_elem(&pids, &child_pid, &wanted, BPF_ANY);
-	else
+	else if (!note_birth(child_pid, 0))
 		bpf_map_delete_elem(&pids, &child_pid);
 	space = bpf_map_lookup_elem(&spaces, &pid);
 	if (space)

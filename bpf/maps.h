@@ -10,7 +10,9 @@
 #define IGSDK_MAPS_H
 
 #include "abi.h"
+#include "atomic.h"
 #include "kernel.h"
+#include "sizes.h"
 
 #define ROWS(NAME, ROW, SIZE)                      \
 	struct {                                   \
@@ -104,24 +106,24 @@ struct uuid {
 	u8 bytes[16];
 };
 
-ROWS(accounts, struct igsdk_account, 65536);
-ROWS(usages, struct igsdk_usage, 16384);
-ROWS(processes, struct igsdk_process, 4096);
+ROWS(accounts, struct igsdk_account, ACCOUNTS);
+ROWS(usages, struct igsdk_usage, USAGES);
+ROWS(processes, struct igsdk_process, PROCESSES);
 ROWS(losses, u64, IGSDK_LOSS_COUNT);
-TABLE(account_slots, struct igsdk_account_key, u32, 65536);
-TABLE(usage_slots, struct igsdk_usage_key, u32, 16384);
-TABLE(process_slots, u32, u32, 4096);
-FREE_SLOTS(free_accounts, 65536);
-FREE_SLOTS(free_usages, 16384);
-FREE_SLOTS(free_processes, 4096);
-TABLE(live_table, struct live_key, struct live, 262144);
-TABLE(handles, struct live_key, struct handle, 16384);
+TABLE(account_slots, struct igsdk_account_key, u32, ACCOUNTS);
+TABLE(usage_slots, struct igsdk_usage_key, u32, USAGES);
+TABLE(process_slots, u32, u32, PROCESSES);
+FREE_SLOTS(free_accounts, ACCOUNTS);
+FREE_SLOTS(free_usages, USAGES);
+FREE_SLOTS(free_processes, PROCESSES);
+TABLE(live_table, struct live_key, struct live, LIVE_ENTRIES);
+TABLE(handles, struct live_key, struct handle, HANDLES);
 RECENT(shared_sizes, u64, u64, 4096);
-RECENT(sent_stacks, u64, u8, 65536);
+RECENT(sent_stacks, u64, u8, RUNTIME_ENTRIES(65536));
 RECENT(device_uuids, struct live_key, struct uuid, 4096);
 TABLE(pids, u32, u32, 65536);
-RING(events, 16 << 20);
-RING(captures, 16 << 20);
+RING(events, RUNTIME_BYTES(16 << 20));
+RING(captures, RUNTIME_BYTES(16 << 20));
 
 /* The set of mount namespaces to keep; shape and name are Inspektor Gadget's. */
 TABLE(gadget_mntns_filter_map, u64, u32, 1024);

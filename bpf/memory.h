@@ -92,7 +92,7 @@ static __always_inline int allocated_pitch(struct thread *thread, u32 result, u3
 	return allocated(thread, result, plain);
 }
 
-static __always_inline int registered(struct thread *thread, u32 result)
+static __always_inline int host_registered(struct thread *thread, u32 result)
 {
 	struct claim claim = {
 		.address = thread->args[0],
@@ -133,7 +133,7 @@ static __always_inline void put_back(struct thread *thread)
 
 	if (!thread->taken.found)
 		return;
-	error = bpf_map_update_elem(&live_table, &key, &entry, BPF_NOEXIST);
+	error = live_store(&key, &entry, BPF_NOEXIST);
 	if (error && error != -EEXIST)
 		count_loss(IGSDK_LOSS_LIVE_FULL);
 }

@@ -17,13 +17,31 @@ static __always_inline u32 slot_take(void *free_slots, u32 *next, u32 max)
 		return slot;
 	if (*next >= max)
 		return 0;
-	slot = __sync_fetch_and_add(next, 1);
+	slot = fetch_add(next, 1);
 	return slot < max ? slot : 0;
 }
 
 static __always_inline struct igsdk_process *process_at(u32 slot)
 {
 	return bpf_map_lookup_elem(&processes, &slot);
+}
+
+/* What user space sees to elsewhere: nobody prepares slot 0 for Inspektor Gadget. */
+static __always_inline void prepare_slot_0(void)
+{
+#ifdef IGSDK_GADGET
+	u32 none = 0;
+	struct igsdk_account *account = bpf_map_lookup_elem(&accounts, &none);
+	struct igsdk_usage *usage = bpf_map_lookup_elem(&usages, &none);
+	struct igsdk_process *process = process_at(none);
+
+	if (!keep_rows || !account || !usage || !process)
+		return;
+	account->generation = usage->generation = process->generation = 1;
+	account->key.device = usage->key.device = -1;
+	account->overflow = true;
+	process->usages = IGSDK_NO_INDEX;
+#endif
 }
 
 /* The start of PID 1 and the node's name: the same for every runtime on this boot. */
@@ -41,6 +59,7 @@ static __noinline int identify_boot(void)
 	hash = igsdk_mix(0, BPF_CORE_READ(task, start_boottime));
 	for (int i = 0; i < NODE_NAME_WORDS; i++)
 		hash = igsdk_mix(hash, name[i]);
+	prepare_slot_0();
 	epoch = bpf_ktime_get_boot_ns();
 	boot = hash | 1;
 	return 0;
@@ -57,6 +76,27 @@ static __always_inline bool comm_wanted(const char *comm)
 	return true;
 }
 
+/* Whether the process may have allocated before anybody looked. */
+static __always_inline bool came_before(const u32 *flags)
+{
+	if (keep_rows)
+		return !(flags && (*flags & IGSDK_PID_BORN));
+	return flags && (*flags & IGSDK_PID_LATE);
+}
+
+static __always_inline bool ids_wanted(const struct igsdk_process *row)
+{
+#ifdef IGSDK_GADGET
+	if (targ_pid && row->pid != targ_pid)
+		return false;
+	if (targ_uid != ANY_ID && row->uid != targ_uid)
+		return false;
+	if (targ_gid != ANY_ID && row->gid != targ_gid)
+		return false;
+#endif
+	return true;
+}
+
 GLOBAL int process_wanted(struct igsdk_process *row)
 {
 	NEED(row);
@@ -64,23 +104,21 @@ GLOBAL int process_wanted(struct igsdk_process *row)
 	u32 pid = row->pid;
 	u32 *flags = bpf_map_lookup_elem(&pids, &pid);
 
-	row->late = flags && (*flags & IGSDK_PID_LATE);
+	row->late = came_before(flags);
 	if (filter_tracked && !(flags && (*flags & IGSDK_PID_TRACKED)))
 		return false;
 	if (gadget_filter_by_mntns && !bpf_map_lookup_elem(&gadget_mntns_filter_map, &mntns))
 		return false;
-	return !targ_comm[0] || comm_wanted(row->comm);
+	return ids_wanted(row) && (!targ_comm[0] || comm_wanted(row->comm));
 }
 
 static __always_inline u32 pid_in_own_namespace(struct task_struct *task)
 {
 	struct pid *pid = BPF_CORE_READ(task, thread_pid);
 	u32 level = BPF_CORE_READ(pid, level);
-	struct upid upid = {};
+	struct upid *upid = (void *)&pid->numbers[0] + level * bpf_core_type_size(struct upid);
 
-	bpf_core_read(&upid, sizeof(upid),
-		      (void *)&pid->numbers[0] + level * bpf_core_type_size(struct upid));
-	return upid.nr;
+	return BPF_CORE_READ(upid, nr);
 }
 
 GLOBAL int process_describe(struct igsdk_process *row)
@@ -105,6 +143,21 @@ GLOBAL int process_describe(struct igsdk_process *row)
 	return 0;
 }
 
+/* By its number a sweep sees whether what it finds belongs to a process that lives. */
+static __always_inline void note_number(u32 number, u32 slot)
+{
+#ifdef IGSDK_GADGET
+	bpf_map_update_elem(&numbers, &number, &slot, BPF_ANY);
+#endif
+}
+
+static __always_inline void forget_number(u32 number)
+{
+#ifdef IGSDK_GADGET
+	bpf_map_delete_elem(&numbers, &number);
+#endif
+}
+
 /* Fills a row that is free or new. An odd generation says that it is in use. */
 static __always_inline void process_publish(u32 slot, const struct igsdk_process *described)
 {
@@ -117,8 +170,9 @@ static __always_inline void process_publish(u32 slot, const struct igsdk_process
 	__builtin_memcpy(row, described, sizeof(*row));
 	row->usages = IGSDK_NO_INDEX;
 	row->first_ns = bpf_ktime_get_boot_ns();
-	row->number = __sync_fetch_and_add(&next_number, 1);
+	row->number = fetch_add(&next_number, 1);
 	row->generation = generation + 1;
+	note_number(row->number, slot);
 }
 
 /* The slot of the current process, 0 (the global row) where the table is full. */
@@ -138,8 +192,10 @@ GLOBAL u32 process_create(const struct igsdk_process *described)
 	/* another thread was quicker: give the slot back */
 	struct igsdk_process *row = process_at(slot);
 
-	if (row)
+	if (row) {
+		forget_number(row->number);
 		row->generation++;
+	}
 	bpf_map_push_elem(&free_processes, &slot, 0);
 	other = bpf_map_lookup_elem(&process_slots, &pid);
 	return other ? *other : 0;

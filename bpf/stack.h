@@ -17,6 +17,7 @@ enum key_seed {
 	SEED_SENT = IGSDK_SEED_SENT,
 	SEED_NAMED,
 	SEED_PLACE,
+	SEED_ADDRESSES,
 };
 
 #define MAX_PENDING 16

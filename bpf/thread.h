@@ -6,8 +6,11 @@
 #ifndef IGSDK_THREAD_H
 #define IGSDK_THREAD_H
 
-#include "maps.h"
+#include "journal.h"
 #include "regs.h"
+#ifdef IGSDK_GADGET
+#include "rows.h"
+#endif
 
 #define MAX_CONTEXTS 16 /* a power of two; deeper pushes take the places of the first */
 
@@ -31,6 +34,8 @@ struct taken {
 	u8 pad[7];
 };
 
+#define GADGET_STACK_DEPTH 127
+
 struct thread {
 	u64 sp; /* stack pointer at the outermost hooked call, 0 = none in flight */
 	u64 entered;
@@ -52,6 +57,15 @@ struct thread {
 	u32 contexts;	   /* depth of the stack of current contexts */
 	u32 contexts_seen; /* the process's count when the top was resolved */
 	struct current_context current[MAX_CONTEXTS];
+
+#ifdef IGSDK_GADGET
+	u32 noted; /* the call whose probe was hit, for the program that handles all */
+	u8 stack_state;
+	u8 event_waits; /* an event that only a program with its context can send */
+	struct gadget_user_stack ustack;
+	struct cuda_event event;
+	u64 addresses[GADGET_STACK_DEPTH];
+#endif
 };
 
 struct {

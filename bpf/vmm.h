@@ -156,7 +156,7 @@ GLOBAL int vmm_mapped(struct thread *thread, u32 result)
 	if (entry && !__sync_val_compare_and_swap(&entry->bytes, 0, size))
 		book_to(thread, entry->account, thread->args[0], size);
 	key = handle_key(thread, thread->args[0], SPACE_VMM_MAP);
-	if (bpf_map_update_elem(&live_table, &key, &map, BPF_ANY))
+	if (live_store(&key, &map, BPF_ANY))
 		count_loss(IGSDK_LOSS_LIVE_FULL);
 	return 0;
 }
@@ -209,7 +209,7 @@ static long unmap_step(u32 index, void *data)
 	if (!run->to)
 		return vmm_map_gone(thread, &map);
 	key.space = run->to;
-	bpf_map_update_elem(&live_table, &key, &map, BPF_ANY);
+	live_store(&key, &map, BPF_ANY);
 	return 0;
 }
 

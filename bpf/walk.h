@@ -60,7 +60,7 @@ static __always_inline u32 walk_claim(void)
 	for (u32 i = 0; i < WALKS_PER_CPU; i++) {
 		struct walk *walk = walk_at(first + i);
 
-		if (walk && !__sync_val_compare_and_swap(&walk->busy, 0, 1))
+		if (walk && !swap_if(&walk->busy, 0, 1))
 			return first + i;
 	}
 	return NO_WALK;
@@ -68,7 +68,7 @@ static __always_inline u32 walk_claim(void)
 
 static __always_inline void walk_release(struct walk *walk)
 {
-	__sync_val_compare_and_swap(&walk->busy, 1, 0);
+	swap_if(&walk->busy, 1, 0);
 }
 
 /* 0 where there is nothing to read. */

@@ -120,6 +120,8 @@ LOSSES = (
     "seccomp",
     "python_fault",
     "stack_bytes",
+    "stack_table",
+    "rows",
 )
 
 EVENTS = {"none": 0, "failures": 1, "all": 2}
@@ -238,7 +240,8 @@ LAYOUTS: dict[str, list[Any]] = {
         ("next", "<u4"),
         ("overflow", "<u4"),
         ("ended", "u1"),
-        ("pad", "V7"),
+        ("pad", "V3"),
+        ("sum", "<u4"),
     ],
     "process": [
         ("instance", "<u8"),

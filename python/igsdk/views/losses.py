@@ -102,6 +102,16 @@ MEANINGS = {
         "their bytes are exact; their Python frames are there where there are any",
         "Give the stacks a larger buffer.",
     ),
+    "stack_table": Meaning(
+        "{n} stacks found another one in their place of Inspektor Gadget's stack table",
+        "their bytes are exact; they have no frames",
+        "Start the gadget anew: Inspektor Gadget never empties that table.",
+    ),
+    "rows": Meaning(
+        "{n} rows found no room in the copy that Inspektor Gadget takes away",
+        "their totals come with the next row of the same account",
+        "Make map-fetch-interval shorter.",
+    ),
     "python_fault": Meaning(
         "{n} times Python frames could not be read from the process's memory",
         "their stacks end in a frame that says so; bytes are exact",
