@@ -239,6 +239,14 @@ def test_another_root(programs: dict[str, Path], tmp_path: Path) -> None:
     assert chain[:2] == ["snapshot", "inner"]
 
 
+def await_open(spaces: Spaces, files: int) -> None:
+    """The watch runs in a thread of its own: on a busy machine it may be a moment late."""
+    until = time.monotonic() + 10
+    while spaces.files < files and time.monotonic() < until:
+        time.sleep(0.01)
+    assert spaces.files >= files
+
+
 @needs_root
 def test_a_process_that_is_gone(plugin: Path, libraries: list[Path], watch: MapWatch) -> None:
     """Its files were opened when it mapped a library that the watch is for."""
@@ -246,6 +254,7 @@ def test_a_process_that_is_gone(plugin: Path, libraries: list[Path], watch: MapW
     program = Path(shutil.copy(plugin, libraries[0].parent / "program"))
     with snapshot(program, *libraries) as taken:
         copies = [shutil.copy(path, f"{path}.kept") for path in (program, libraries[0])]
+        await_open(spaces, 1 + len(libraries))
         for path in (program, *libraries):
             Path(path).unlink()
         os.kill(taken.pid, signal.SIGKILL)
