@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 ROOT = Path(__file__).parent.resolve()
+#: sources in bpf/ that the package carries as objects: the tracer, and what lists mappings
+BPF_PROGRAMS = ("local", "mappings")
 PACKAGES = "clang llvm libbpf-dev libelf-dev libdw-dev liblzma-dev zlib1g-dev gcc g++ python3-dev"
 #: libbpf 1.1 is Debian 12's; older ones lack calls that the extension makes
 PROBE = """
@@ -108,7 +110,7 @@ def native_wanted() -> bool:
 
 
 class BuildBpf(Command):
-    """Compiles bpf/local.bpf.c into the package's data, once per architecture."""
+    """Compiles the local runtime's programs into the package's data, once per architecture."""
 
     description = "compile the BPF objects"
     user_options = [
@@ -129,22 +131,26 @@ class BuildBpf(Command):
         clang = clang_tools.find_clang()
         if clang is None:
             raise SystemExit(f"build_bpf: clang is not installed; apt-get install {PACKAGES}")
-        source = ROOT / "bpf/local.bpf.c"
         newest = max(path.stat().st_mtime for path in (ROOT / "bpf").iterdir())
-        for name in clang_tools.ARCHITECTURES:
-            output = self._folder() / f"local.{name}.bpf.o"
+        for program, architecture, output in self._objects():
             if not output.exists() or output.stat().st_mtime < newest:
-                compile_bpf(clang, source, output, name)
+                compile_bpf(clang, ROOT / f"bpf/{program}.bpf.c", output, architecture)
 
-    def _folder(self) -> Path:
+    def _objects(self) -> list[tuple[str, str, Path]]:
+        """(program, architecture, object) of all that is made."""
         base = "python" if self.inplace or self.editable_mode else str(self.build_lib)
-        return Path(base) / "igsdk/_bpf"
+        folder = Path(base) / "igsdk/_bpf"
+        return [
+            (program, architecture, folder / f"{program}.{architecture}.bpf.o")
+            for program in BPF_PROGRAMS
+            for architecture in clang_tools.ARCHITECTURES
+        ]
 
     def get_source_files(self) -> list[str]:
         return sorted(str(path.relative_to(ROOT)) for path in (ROOT / "bpf").glob("*.[ch]"))
 
     def get_outputs(self) -> list[str]:
-        return [str(self._folder() / f"local.{name}.bpf.o") for name in clang_tools.ARCHITECTURES]
+        return [str(output) for _, _, output in self._objects()]
 
     def get_output_mapping(self) -> dict[str, str]:
         return {}

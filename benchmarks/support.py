@@ -20,7 +20,8 @@ from typing import IO, TypeVar
 
 from igsdk._native import Tracer
 from igsdk.runtime.libraries import read_library
-from igsdk.runtime.session import Options, Selection, load_tracer
+from igsdk.runtime.program import load_tracer
+from igsdk.runtime.session import Options, Selection
 
 HERE = Path(__file__).resolve().parent
 _COMPILE = ("cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fno-omit-frame-pointer")

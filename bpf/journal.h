@@ -8,6 +8,7 @@
 #define IGSDK_JOURNAL_H
 
 #include "maps.h"
+#include "settings.h"
 
 #ifdef IGSDK_GADGET
 
@@ -64,7 +65,7 @@ static __always_inline long live_store(const struct live_key *key, const struct 
 {
 	long error = bpf_map_update_elem(&live_table, key, entry, flags);
 
-	if (!error)
+	if (!error && keep_rows)
 		journal(key);
 	return error;
 }
@@ -74,7 +75,7 @@ static __always_inline long handle_put(const struct live_key *key, const struct 
 {
 	long error = bpf_map_update_elem(&handles, key, value, flags);
 
-	if (!error)
+	if (!error && keep_rows)
 		journal(key);
 	return error;
 }

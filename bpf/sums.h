@@ -60,6 +60,8 @@ GLOBAL u32 sum_slot(const struct igsdk_usage_key *of, u32 process)
 	u32 *found = bpf_map_lookup_elem(&sum_slots, &key), slot;
 	struct sum *sum;
 
+	if (!keep_rows)
+		return 0;
 	if (found)
 		return *found;
 	slot = slot_take(&free_sums, &next_sum, SUMS);

@@ -332,6 +332,22 @@ class StackTable:
     def templates(self) -> list[tuple[bytes, bytes]]: ...  # key and value, of the kernel's map
     def space(self, pid: int, /) -> bytes: ...  # dtype ``space``, b"" = none
 
+# object_bindings.cpp
+
+class FileMappings:
+    """Asks the kernel, by a program of its own, for the real files that processes map."""
+
+    def __init__(self, object: bytes) -> None: ...  # noqa: A002
+    def of(self, pid: int, /) -> bytes: ...  # rows of dtype ``mapping``, code only
+
+def compare_objects(own: bytes, other: bytes) -> tuple[list[str], list[str], list[str]]:
+    """Whether the runtime of one BPF object can run another one.
+
+    Returns names of programs and maps that the other lacks, of maps and types that are
+    different in it, and of maps that only the other one has. Raises ProgramError where one
+    is no BPF object.
+    """
+
 # tracer.cpp: rows travel as bytes, to be read with the dtypes of igsdk._abi
 
 class ProgramError(OSError): ...
@@ -343,6 +359,7 @@ class Tracer:
         settings: Mapping_[str, int],
         texts: Mapping_[str, str] = ...,
         watch: MapWatch | None = None,  # kept; without it maps are read from /proc
+        idle: Sequence[str] = ...,  # maps that are not used: as small as can be
     ) -> None: ...
     @property
     def mode(self) -> str: ...  # which sort of link attaches
@@ -394,6 +411,5 @@ class Tracer:
     def peak(self) -> dict[str, Any]: ...  # bytes, time, held, groups
     def state_at(self, time: int, tid: int) -> bytes | None: ...
     def devices(self) -> bytes: ...
-    def mappings(self, pid: int, /) -> bytes: ...
 
 def layouts() -> dict[str, int]: ...

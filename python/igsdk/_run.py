@@ -12,6 +12,7 @@ from ._errors import UsageError
 from ._events import AttachedLibrary, Event, ProcessInfo, Site
 from ._results import result_name
 from ._units import plural
+from .runtime.program import Program, architecture
 from .runtime.session import Options, Selection, Session
 
 if TYPE_CHECKING:
@@ -65,9 +66,11 @@ class LocalRuntime:
         events: str = "failures",
         stacks: bool = True,
         live_entries: int | None = None,
+        gadget: str | None = None,
+        plain_http: bool = False,
         settings: dict[str, int] | None = None,
     ) -> Run:
-        """Makes a run, to be used as a context manager; nothing happens before it is entered.
+        """Makes a run, to be used as a context manager; nothing is traced before it is entered.
 
         Args:
             argv: a command to start and trace with its descendants, from its first
@@ -81,11 +84,17 @@ class LocalRuntime:
             stacks: whether to take stacks.
             live_entries: how many live allocations can be told apart (default 262,144, at
                 most 2^26, about 112 bytes of kernel memory each).
+            gadget: the image whose program traces, instead of the package's own: a file or
+                folder (`igsdk gadget build`), or a name in a registry, which is asked now.
+            plain_http: ask that registry without TLS.
             settings: other numbers of the program, for tests and benchmarks.
 
         Raises:
             UsageError: ``events`` is none of its words, a limit is no positive number, or
                 the selection needs a cluster.
+            ImageUnreadable, RegistryRefused, TargetUnavailable: the image can't be had, or
+                has nothing for this machine's architecture.
+            GadgetInvalid: the image has no BPF program.
         """
         if events not in _abi.EVENTS:
             raise UsageError(f"{events!r} is no choice of events.", "Use all, failures or none.")
@@ -102,7 +111,11 @@ class LocalRuntime:
         pids = (pid,) if isinstance(pid, int) else tuple(pid or ())
         selection = Selection(tuple(argv or ()), user, pids, command, mount_ns)
         options = Options(
-            wanted=events, stacks=stacks, live_entries=live_entries, settings=settings or {}
+            wanted=events,
+            stacks=stacks,
+            live_entries=live_entries,
+            settings=settings or {},
+            program=_program(gadget, plain_http) if gadget else None,
         )
         return Run(selection, options)
 
@@ -280,6 +293,7 @@ class Run:
             peak="inexact" if lost else "exact" if session.options.events == "all" else "none",
             peak_ns=int(reading.peak["time"]),
             attached=tuple(attached),
+            gadget=session.options.program.origin if session.options.program else "",
         )
 
     def _infos(self, rows: Any) -> list[ProcessInfo]:
@@ -331,6 +345,16 @@ class _Owner:
 
     process: ProcessInfo
     boot: int
+
+
+def _program(gadget: str, plain_http: bool) -> Program:
+    """The program of an image: the one place where the runtime meets images."""
+    from .image import places
+    from .image.machine import identity, program_for
+
+    machine = architecture()
+    image = places.read(gadget, plain_http, architecture=machine)
+    return Program(program_for(image, machine), identity(image))
 
 
 def _held(raw: bytes) -> Any:

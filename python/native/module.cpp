@@ -20,6 +20,7 @@ PYBIND11_MODULE(_native, m) {
     register_hold(m);
     register_launch(m);
     register_stacks(m);
+    register_objects(m);
     register_tracer(m);
     register_selftest(m);
 }

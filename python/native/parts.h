@@ -13,6 +13,7 @@ void register_unwinding(pybind11::module_ &m);
 void register_hold(pybind11::module_ &m);
 void register_launch(pybind11::module_ &m);
 void register_stacks(pybind11::module_ &m);
+void register_objects(pybind11::module_ &m);
 void register_tracer(pybind11::module_ &m);
 void register_selftest(pybind11::module_ &m);
 

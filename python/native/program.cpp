@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
-#include <cstdarg>
 #include <cstring>
+#include <set>
 #include <sys/mman.h>
 
 namespace igsdk {
@@ -20,39 +20,22 @@ const std::vector<std::pair<const char *, std::vector<const char *>>> sized_maps
     {"processes_max", {"processes", "process_slots", "free_processes"}},
     {"live_max", {"live_table"}},
     {"handles_max", {"handles"}},
+    {"pids_max", {"pids"}},
+    {"spaces_max", {"spaces"}},
+    {"codes_max", {"codes"}},
     {"events_bytes", {"events"}},
     {"captures_bytes", {"captures"}},
     {"templates_max", {"templates"}},
 };
 
+constexpr const char *tracepoint_programs[] = {"on_exit", "on_exec", "on_rename", "on_fork"};
 constexpr uint32_t walks_per_cpu = 2; // WALKS_PER_CPU of bpf/walk.h
 
-thread_local std::string last_message;
-
-// libbpf speaks through a callback; its last warning becomes the error's detail.
-int keep_message(libbpf_print_level level, const char *format, va_list arguments) {
-    if (level != LIBBPF_WARN)
-        return 0;
-    char line[1024];
-    vsnprintf(line, sizeof(line), format, arguments);
-    if (last_message.size() < 16384)
-        last_message += line;
-    return 0;
-}
-
-[[noreturn]] void fail(const std::string &what, int error) {
-    throw ProgramError(
-        what + ": " + strerror(error) + (last_message.empty() ? "" : "\n" + last_message), error);
-}
-
-LinkMode best_mode() {
+bool kernel_has_function(const char *name) {
     btf *kernel = btf__load_vmlinux_btf();
-    bool kfunc =
-        kernel && btf__find_by_name_kind(kernel, "bpf_session_is_return", BTF_KIND_FUNC) > 0;
+    bool found = kernel && btf__find_by_name_kind(kernel, name, BTF_KIND_FUNC) > 0;
     btf__free(kernel);
-    if (kfunc && kernel_has_uprobe_links(attach_uprobe_session))
-        return LinkMode::session;
-    return kernel_has_uprobe_links(attach_uprobe_multi) ? LinkMode::multi : LinkMode::single;
+    return found;
 }
 
 void store(void *address, size_t size, int64_t value) {
@@ -95,65 +78,76 @@ template class Rows<igsdk_process>;
 template class Rows<uint64_t>;
 template class Rows<uint32_t>;
 
-Program::Program(const std::string &object, const Settings &settings, const Texts &texts) {
-    last_message.clear();
-    libbpf_set_print(keep_message);
-    object_ = bpf_object__open_mem(object.data(), object.size(), nullptr);
-    if (!object_)
-        fail("opening the BPF object", errno);
-    try {
-        auto setting = [&](const char *name) {
-            auto found = settings.find(name);
-            return found == settings.end() ? 0 : found->second;
-        };
-        bool floor = setting("floor") != 0;
-        mode_ = static_cast<LinkMode>(setting("link_mode"));
-        if (mode_ == LinkMode::automatic)
-            mode_ = best_mode();
-        choose_programs(floor);
-        apply(settings, texts);
-        load();
-        prepare_rows();
-        attach_tracepoints(floor);
-    } catch (...) {
-        for (bpf_link *link : tracepoints_)
-            bpf_link__destroy(link);
-        bpf_object__close(object_);
-        throw;
-    }
-}
-
-Program::~Program() {
-    for (bpf_link *link : tracepoints_)
-        bpf_link__destroy(link);
-    bpf_object__close(object_);
-}
-
-// Loads only what this kernel can attach: a session program calls a function
-// that older kernels lack.
-void Program::choose_programs(bool floor) {
+Program::Program(const std::string &object, const Settings &settings, const Texts &texts,
+                 const std::vector<std::string> &idle)
+    : object_(open_object(object)) {
+    auto setting = [&](const char *name) {
+        auto found = settings.find(name);
+        return found == settings.end() ? 0 : found->second;
+    };
+    bool floor = setting("floor") != 0;
     prefix_ = floor ? "floor" : "call";
+    mode_ = static_cast<LinkMode>(setting("link_mode"));
+    if (mode_ == LinkMode::automatic)
+        mode_ = best_mode();
+    choose_programs(floor);
+    shrink(idle);
+    apply(settings, texts);
+    auto walks = static_cast<uint32_t>(libbpf_num_possible_cpus()) * walks_per_cpu;
+    bpf_map__set_max_entries(map("walks"), walks);
+    load_object(object_);
+    prepare_rows();
+    attach_tracepoints(floor);
+}
+
+// The best that both the kernel and the object have.
+LinkMode Program::best_mode() const {
+    bool session = bpf_object__find_program_by_name(object_.get(), (prefix_ + "_session").c_str());
+    if (session && kernel_has_function("bpf_session_is_return") &&
+        kernel_has_uprobe_links(attach_uprobe_session))
+        return LinkMode::session;
+    return kernel_has_uprobe_links(attach_uprobe_multi) ? LinkMode::multi : LinkMode::single;
+}
+
+// Loads only what is attached: a session program calls a function that older kernels lack,
+// and an image has two programs more for each function, for Inspektor Gadget.
+void Program::choose_programs(bool floor) {
     bool session = mode_ == LinkMode::session;
     uint32_t type = session                    ? attach_uprobe_session
                     : mode_ == LinkMode::multi ? attach_uprobe_multi
                                                : 0;
-    for (const char *set : {"call", "floor"})
-        for (const char *part : {"_session", "_entry", "_return"}) {
-            std::string name = std::string(set) + part;
-            bpf_program *program = bpf_object__find_program_by_name(object_, name.c_str());
-            if (!program)
-                fail("finding " + name, ENOENT);
-            bool wanted = set == prefix_ && session == (strcmp(part, "_session") == 0);
-            bpf_program__set_autoload(program, wanted);
-            bpf_program__set_expected_attach_type(program, static_cast<bpf_attach_type>(type));
+    std::set<bpf_program *> wanted;
+    for (const char *name : tracepoint_programs)
+        if (!floor)
+            wanted.insert(program(name));
+    for (const char *part : {"_session", "_entry", "_return"})
+        if (session == (strcmp(part, "_session") == 0)) {
+            bpf_program *call = program(prefix_ + part);
+            bpf_program__set_expected_attach_type(call, static_cast<bpf_attach_type>(type));
+            wanted.insert(call);
         }
+    bpf_program *each;
+    bpf_object__for_each_program(each, object_.get())
+        bpf_program__set_autoload(each, wanted.count(each) != 0);
+}
+
+// They can't be left out: code that is never reached may name them. Tables of programs are
+// as large as what stands in them.
+void Program::shrink(const std::vector<std::string> &idle) {
+    for (const std::string &name : idle) {
+        bpf_map *unused = map(name.c_str());
+        bpf_map_type type = bpf_map__type(unused);
+        auto page = static_cast<uint32_t>(sysconf(_SC_PAGESIZE));
+        if (type != BPF_MAP_TYPE_PROG_ARRAY)
+            bpf_map__set_max_entries(unused, type == BPF_MAP_TYPE_RINGBUF ? page : 1);
+    }
 }
 
 Program::Variable Program::variable(const char *section, const std::string &name) const {
-    const btf *types = bpf_object__btf(object_);
+    const btf *types = bpf_object__btf(object_.get());
     int id = btf__find_by_name_kind(types, section, BTF_KIND_DATASEC);
     const btf_type *data = id > 0 ? btf__type_by_id(types, static_cast<uint32_t>(id)) : nullptr;
-    const bpf_map *map = bpf_object__find_map_by_name(object_, section);
+    const bpf_map *map = bpf_object__find_map_by_name(object_.get(), section);
     if (!data || !map)
         return {nullptr, 0, 0};
     size_t bytes;
@@ -181,25 +175,18 @@ void Program::apply(const Settings &settings, const Texts &texts) {
         if (found == settings.end())
             continue;
         for (const char *name : names)
-            if (bpf_map *map = bpf_object__find_map_by_name(object_, name))
+            if (bpf_map *map = bpf_object__find_map_by_name(object_.get(), name))
                 bpf_map__set_max_entries(map, static_cast<uint32_t>(found->second));
     }
 }
 
-void Program::load() {
-    auto walks = static_cast<uint32_t>(libbpf_num_possible_cpus()) * walks_per_cpu;
-    bpf_map__set_max_entries(bpf_object__find_map_by_name(object_, "walks"), walks);
-    if (int error = bpf_object__load(object_))
-        fail("loading the BPF program", -error);
-}
-
 // Slot 0 of each array is in use from the start: the row for what finds no room.
 void Program::prepare_rows() {
-    accounts.map(bpf_object__find_map_by_name(object_, "accounts"));
-    usages.map(bpf_object__find_map_by_name(object_, "usages"));
-    processes.map(bpf_object__find_map_by_name(object_, "processes"));
-    losses.map(bpf_object__find_map_by_name(object_, "losses"));
-    reader_sleeps.map(bpf_object__find_map_by_name(object_, ".data.reader"));
+    accounts.map(map("accounts"));
+    usages.map(map("usages"));
+    processes.map(map("processes"));
+    losses.map(map("losses"));
+    reader_sleeps.map(map(".data.reader"));
     accounts[0].generation = usages[0].generation = processes[0].generation = 1;
     accounts[0].overflow = 1;
     accounts[0].key.device = usages[0].key.device = -1;
@@ -209,19 +196,31 @@ void Program::prepare_rows() {
 void Program::attach_tracepoints(bool floor) {
     if (floor)
         return;
-    for (const char *name : {"on_exit", "on_exec", "on_rename", "on_fork"}) {
-        bpf_link *link = bpf_program__attach(bpf_object__find_program_by_name(object_, name));
+    for (const char *name : tracepoint_programs) {
+        Link link(bpf_program__attach(program(name)));
         if (!link)
             fail(std::string("attaching ") + name, errno);
-        tracepoints_.push_back(link);
+        tracepoints_.push_back(std::move(link));
     }
 }
 
-const bpf_program *Program::find(const char *name) const {
-    return bpf_object__find_program_by_name(object_, (prefix_ + name).c_str());
+bpf_program *Program::program(const std::string &name) const {
+    bpf_program *found = bpf_object__find_program_by_name(object_.get(), name.c_str());
+    if (!found)
+        fail("finding " + name, ENOENT);
+    return found;
 }
 
-void Program::link_multi(Links &links, const char *program, const std::string &path,
+bpf_map *Program::map(const char *name) const {
+    bpf_map *found = bpf_object__find_map_by_name(object_.get(), name);
+    if (!found)
+        fail(std::string("finding ") + name, ENOENT);
+    return found;
+}
+
+int Program::call_fd(const char *part) const { return bpf_program__fd(program(prefix_ + part)); }
+
+void Program::link_multi(Links &links, const char *part, const std::string &path,
                          const std::vector<Site> &sites, bool at_return) const {
     std::vector<uint64_t> offsets, cookies;
     for (const Site &site : sites) {
@@ -229,21 +228,21 @@ void Program::link_multi(Links &links, const char *program, const std::string &p
         cookies.push_back(site.cookie);
     }
     uint32_t type = mode_ == LinkMode::session ? attach_uprobe_session : attach_uprobe_multi;
-    Fd link(link_uprobes(bpf_program__fd(find(program)), type, path.c_str(), offsets.data(),
-                         cookies.data(), sites.size(), at_return));
+    Fd link(link_uprobes(call_fd(part), type, path.c_str(), offsets.data(), cookies.data(),
+                         sites.size(), at_return));
     if (!link)
         fail("attaching to " + path, errno);
     links.push_back(std::move(link));
 }
 
-void Program::link_single(Links &links, const char *program, const std::string &path,
+void Program::link_single(Links &links, const char *part, const std::string &path,
                           const std::vector<Site> &sites, bool at_return,
                           const std::atomic<bool> &ended) const {
     for (const Site &site : sites) {
         if (ended)
             fail("attaching to " + path, ECANCELED);
         Fd event(open_uprobe_event(path.c_str(), site.offset, at_return));
-        Fd link(event ? link_event(bpf_program__fd(find(program)), event.get(), site.cookie) : -1);
+        Fd link(event ? link_event(call_fd(part), event.get(), site.cookie) : -1);
         if (!link)
             fail("attaching to " + path, errno);
         links.push_back(std::move(event));
@@ -253,7 +252,7 @@ void Program::link_single(Links &links, const char *program, const std::string &
 
 void Program::attach(const std::string &path, const std::vector<Site> &sites, Links &links,
                      const std::atomic<bool> &ended) const {
-    last_message.clear();
+    forget_messages();
     switch (mode_) {
     case LinkMode::session:
         link_multi(links, "_session", path, sites, false);
@@ -269,9 +268,7 @@ void Program::attach(const std::string &path, const std::vector<Site> &sites, Li
     }
 }
 
-int Program::map_fd(const char *name) const {
-    return bpf_object__find_map_fd_by_name(object_, name);
-}
+int Program::map_fd(const char *name) const { return bpf_map__fd(map(name)); }
 
 // A global variable's present value; what libbpf holds is the initial one.
 uint64_t Program::global(const char *name) const {
@@ -279,7 +276,7 @@ uint64_t Program::global(const char *name) const {
         Variable found = variable(section, name);
         if (!found.address)
             continue;
-        const bpf_map *map = bpf_object__find_map_by_name(object_, section);
+        const bpf_map *map = bpf_object__find_map_by_name(object_.get(), section);
         std::string values(bpf_map__value_size(map), '\0');
         uint32_t zero = 0;
         uint64_t value = 0;
@@ -292,33 +289,11 @@ uint64_t Program::global(const char *name) const {
 
 // Probes go one by one; what is booked ends at one moment, before the first goes.
 void Program::stop_booking() const {
-    const bpf_map *map = bpf_object__find_map_by_name(object_, ".data.control");
+    const bpf_map *map = bpf_object__find_map_by_name(object_.get(), ".data.control");
     std::string values(map ? bpf_map__value_size(map) : 0, '\1');
     uint32_t zero = 0;
     if (map)
         bpf_map_update_elem(bpf_map__fd(map), &zero, values.data(), BPF_ANY);
-}
-
-// Runs the task_vma iterator over one process.
-std::string Program::mappings(uint32_t pid) const {
-    bpf_iter_link_info target{};
-    target.task.pid = pid;
-    LIBBPF_OPTS(bpf_iter_attach_opts, options);
-    options.link_info = &target;
-    options.link_info_len = sizeof(target);
-    last_message.clear();
-    bpf_link *link = bpf_program__attach_iter(
-        bpf_object__find_program_by_name(object_, "list_mappings"), &options);
-    if (!link)
-        fail("listing mappings", errno);
-    Fd reader(bpf_iter_create(bpf_link__fd(link)));
-    std::string rows;
-    char buffer[sizeof(igsdk_mapping) * 256];
-    ssize_t n;
-    while (reader && (n = read(reader.get(), buffer, sizeof(buffer))) > 0)
-        rows.append(buffer, static_cast<size_t>(n));
-    bpf_link__destroy(link);
-    return rows;
 }
 
 } // namespace igsdk

@@ -3,24 +3,15 @@
 #pragma once
 
 #include "abi.h"
+#include "object.h"
 #include "support.h"
 
 #include <atomic>
-#include <bpf/libbpf.h>
 #include <map>
-#include <memory>
 #include <mutex>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
 namespace igsdk {
-
-// A call of the kernel or of libbpf that failed, with what libbpf had to say.
-struct ProgramError : std::runtime_error {
-    ProgramError(const std::string &what, int error) : std::runtime_error(what), error(error) {}
-    int error;
-};
 
 using Settings = std::map<std::string, int64_t>;
 using Texts = std::map<std::string, std::string>;
@@ -57,10 +48,12 @@ template <typename Row> class Rows {
 // is closed, the kernel removes the probes.
 using Links = std::vector<Fd>;
 
+// The package's own object or a gadget image's: of all programs in it only those are loaded
+// that this runtime attaches. `idle`: maps that it has no use for, which stay empty.
 class Program {
   public:
-    Program(const std::string &object, const Settings &settings, const Texts &texts);
-    ~Program();
+    Program(const std::string &object, const Settings &settings, const Texts &texts,
+            const std::vector<std::string> &idle);
     Program(const Program &) = delete;
 
     LinkMode mode() const { return mode_; }
@@ -71,7 +64,6 @@ class Program {
     int map_fd(const char *name) const;
     uint64_t global(const char *name) const;
     void stop_booking() const;
-    std::string mappings(uint32_t pid) const;
 
     Rows<igsdk_account> accounts;
     Rows<igsdk_usage> usages;
@@ -86,23 +78,26 @@ class Program {
         size_t size;
     };
 
+    LinkMode best_mode() const;
     void choose_programs(bool floor);
+    void shrink(const std::vector<std::string> &idle);
     void apply(const Settings &settings, const Texts &texts);
-    void load();
     void prepare_rows();
     void attach_tracepoints(bool floor);
     Variable variable(const char *section, const std::string &name) const;
-    const bpf_program *find(const char *name) const;
-    void link_multi(Links &links, const char *program, const std::string &path,
+    bpf_program *program(const std::string &name) const;
+    bpf_map *map(const char *name) const;
+    int call_fd(const char *part) const;
+    void link_multi(Links &links, const char *part, const std::string &path,
                     const std::vector<Site> &sites, bool at_return) const;
-    void link_single(Links &links, const char *program, const std::string &path,
+    void link_single(Links &links, const char *part, const std::string &path,
                      const std::vector<Site> &sites, bool at_return,
                      const std::atomic<bool> &ended) const;
 
-    bpf_object *object_ = nullptr;
+    Object object_;
     LinkMode mode_ = LinkMode::automatic;
     std::string prefix_ = "call";
-    std::vector<bpf_link *> tracepoints_;
+    std::vector<Link> tracepoints_;
 };
 
 extern template class Rows<igsdk_account>;

@@ -39,8 +39,10 @@ int64_t take(Settings &settings, const char *name, int64_t otherwise) {
 
 class Tracer {
   public:
-    Tracer(const std::string &object, Settings settings, const Texts &texts, MapWatch *watch)
-        : program_(std::make_unique<Program>(object, settings, texts)), mode_(program_->mode()) {
+    Tracer(const std::string &object, Settings settings, const Texts &texts, MapWatch *watch,
+           const std::vector<std::string> &idle)
+        : program_(std::make_unique<Program>(object, settings, texts, idle)),
+          mode_(program_->mode()) {
         Reader::Limits limits;
         limits.keep = static_cast<uint32_t>(take(settings, "keep_events", limits.keep));
         limits.events = static_cast<size_t>(take(settings, "kept_events", 1 << 20));
@@ -301,13 +303,14 @@ void register_tracer(py::module_ &m) {
         [](Tracer &t) { t.open_captures().drain(); });
     tracer
         .def(py::init([](const py::bytes &object, Settings settings, const Texts &texts,
-                         MapWatch *watch) {
+                         MapWatch *watch, const std::vector<std::string> &idle) {
                  std::string bytes = object;
                  py::gil_scoped_release unlocked;
-                 return std::make_unique<Tracer>(bytes, std::move(settings), texts, watch);
+                 return std::make_unique<Tracer>(bytes, std::move(settings), texts, watch, idle);
              }),
              py::arg("object"), py::arg("settings"), py::arg("texts") = Texts{},
-             py::arg("watch") = nullptr, py::keep_alive<1, 5>())
+             py::arg("watch") = nullptr, py::arg("idle") = std::vector<std::string>{},
+             py::keep_alive<1, 5>())
         .def_property_readonly("mode", &Tracer::mode)
         .def_property_readonly("detaching", &Tracer::detaching)
         .def_property_readonly("swept", &Tracer::swept)
@@ -365,14 +368,6 @@ void register_tracer(py::module_ &m) {
              })
         .def("peak", &peak_dict)
         .def("state_at", &state_at, py::arg("time"), py::arg("tid"))
-        .def("devices", [](const Tracer &t) { return pack(read_devices(t.open_program())); })
-        .def("mappings", [](const Tracer &t, uint32_t pid) {
-            std::string rows;
-            {
-                py::gil_scoped_release unlocked;
-                rows = t.open_program().mappings(pid);
-            }
-            return py::bytes(rows);
-        });
+        .def("devices", [](const Tracer &t) { return pack(read_devices(t.open_program())); });
     m.def("layouts", &layouts);
 }

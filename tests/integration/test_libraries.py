@@ -161,7 +161,8 @@ def test_two_overlays_over_one_file_are_one_library(tmp_path: Path) -> None:
     script = f"""
         import json, os, subprocess, sys
         from igsdk.runtime.libraries import Libraries
-        from igsdk.runtime.session import Options, Selection, Session, load_tracer
+        from igsdk.runtime.program import load_mappings
+        from igsdk.runtime.session import Session
         folder = {str(tmp_path)!r}
         def mount(*arguments): subprocess.run(["mount", *arguments], check=True)
         mount("-t", "tmpfs", "none", "/mnt")
@@ -181,7 +182,7 @@ def test_two_overlays_over_one_file_are_one_library(tmp_path: Path) -> None:
             process.stdout.readline()
             loaded.append(process)
         session = Session.__new__(Session)
-        session.tracer = load_tracer(Options(), Selection())
+        session.mappings = load_mappings()
         calls = []
         libraries = Libraries(lambda path, sites: calls.append(path) or 1, session._real_files)
         libraries.admit_path("/mnt/two/merged/libcuda.so.1")
@@ -193,7 +194,6 @@ def test_two_overlays_over_one_file_are_one_library(tmp_path: Path) -> None:
         pids = sorted(p.pid for p in loaded)
         print(json.dumps([len(devices), len(mine), sorted(mine[0].earlier) == pids]))
         for process in loaded: process.communicate("\\n")
-        session.tracer.close()
     """
     done = subprocess.run(
         ["unshare", "-m", sys.executable, "-c", textwrap.dedent(script)],

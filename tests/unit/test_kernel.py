@@ -10,7 +10,8 @@ import pytest
 
 from igsdk import IgsdkError, KernelUnsupported, PermissionMissing
 from igsdk.runtime import kernel, nvml
-from igsdk.runtime.session import Options, Selection, load_tracer
+from igsdk.runtime.program import load_tracer
+from igsdk.runtime.session import Options, Selection
 
 
 def test_every_check_says_what_and_how_to_mend_it() -> None:

@@ -3,17 +3,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import click
 
 from igsdk._errors import UsageError
 from igsdk.cli import output
-
-if TYPE_CHECKING:
-    from igsdk.image.names import Reference
-    from igsdk.image.registry import Registry
 
 _plain_http = click.option(
     "--plain-http", is_flag=True, help="Without TLS, for a registry of this machine."
@@ -95,10 +88,10 @@ def push(image: str, reference: str, plain_http: bool, timeout: float, as_json: 
     Logins are those of `docker login`. The tag is set last: what is interrupted leaves
     none behind. An authority of your own goes into the variable SSL_CERT_FILE.
     """
-    from igsdk.image import layout
+    from igsdk.image import layout, places
 
     found = layout.read(image)
-    registry, parsed = _registry(reference, plain_http, timeout)
+    registry, parsed = places.find_registry(reference, plain_http, timeout, output.say)
     digest = registry.push(found, parsed)
     if as_json:
         output.put_json({"name": str(parsed), "digest": digest})
@@ -123,36 +116,21 @@ def sign(image: str, key: str, plain_http: bool, timeout: float) -> None:
     put beside the image, where cosign puts its own. A password for the key is taken
     from the variable COSIGN_PASSWORD.
     """
-    from igsdk.image import layout, names
+    from igsdk.image import layout, names, places
     from igsdk.image import sign as signing
 
     private = signing.read_key(key)
-    if _is_local(image):
+    if places.is_local(image):
         found = layout.read(image)
         name = names.parse(layout.entry_name(found.image()) or "unnamed").name
         signing.sign(found, private, name)
         layout.write(found, image, layout.modified(found))
     else:
-        registry, reference = _registry(image, plain_http, timeout)
+        registry, reference = places.find_registry(image, plain_http, timeout, output.say)
         found = registry.pull(reference)
         signing.sign(found, private, reference.name)
         registry.push_signature(found)
     output.put(f"{image}: signed {found.image()['digest']}")
-
-
-def _is_local(image: str) -> bool:
-    """Whether a file or folder is meant, and no name in a registry."""
-    return Path(image).exists() or image.startswith((".", "/")) or image.endswith(".tar")
-
-
-def _registry(text: str, plain_http: bool, timeout: float) -> tuple[Registry, Reference]:
-    from igsdk.image import names
-    from igsdk.image.registry import Registry
-    from igsdk.image.transport import Transport
-
-    reference = names.parse(text)
-    transport = Transport(reference.domain, plain_http, timeout, output.say)
-    return Registry(transport, reference.repository), reference
 
 
 @gadget.command(short_help="Show what an image consists of.")
@@ -165,16 +143,11 @@ def inspect(image: str, plain_http: bool, timeout: float, as_json: bool) -> None
 
     A file or folder of that name is read; else a registry is asked for it.
     """
-    from igsdk.image import layout
+    from igsdk.image import places
     from igsdk.image.explained import explain
     from igsdk.image.inspection import inspect as inspect_image
 
-    if _is_local(image):
-        found = layout.read(image)
-    else:
-        registry, reference = _registry(image, plain_http, timeout)
-        found = registry.pull(reference)
-    record = inspect_image(found)
+    record = inspect_image(places.read(image, plain_http, timeout, output.say))
     if as_json:
         output.put_json(record)
     else:

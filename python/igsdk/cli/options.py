@@ -105,6 +105,14 @@ def _with_options(verb: Verb, no_stacks: str) -> Verb:
             metavar="N",
             help="Room for this many live allocations (default 262144, at most 67108864).",
         ),
+        click.option(
+            "--gadget",
+            metavar="IMAGE",
+            help="Trace with this image's program: a file, a folder, or a name in a registry.",
+        ),
+        click.option(
+            "--plain-http", is_flag=True, help="Ask the registry of --gadget without TLS."
+        ),
         click.argument("cmd", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD ...]"),
     )
     for option in reversed(options):
@@ -130,6 +138,11 @@ def run_settings(options: dict[str, Any]) -> dict[str, Any]:
         raise UsageError(
             "--user says as whom a command runs, and there is none.", "Write it behind `--`."
         )
+    if options["plain_http"] and not options["gadget"]:
+        raise UsageError(
+            "--plain-http is for the registry of a gadget, and none is named.",
+            "Name it with --gadget.",
+        )
     for pid in options["pid"]:
         if not Path(f"/proc/{pid}").exists():
             raise UsageError(f"There is no process {pid}.", "Look with `ps`, and name another.")
@@ -141,4 +154,6 @@ def run_settings(options: dict[str, Any]) -> dict[str, Any]:
         "mount_ns": options["mount_ns"],
         "stacks": not options["no_stacks"],
         "live_entries": options["live_entries"],
+        "gadget": options["gadget"],
+        "plain_http": options["plain_http"],
     }

@@ -89,6 +89,11 @@ def _is_platform(found: Any) -> bool:
     return all(isinstance((found or {}).get(key, ""), str) for key in ("architecture", "os"))
 
 
+def architecture_of(entry: Mapping[str, Any]) -> str:
+    """For which machines the image is that an index lists, or nothing."""
+    return str((entry.get("platform") or {}).get("architecture", ""))
+
+
 def is_texts(found: Any) -> bool:
     """Whether something is a mapping of texts, or left out."""
     return found is None or (

@@ -92,8 +92,11 @@ class Registry:
                 "Something between here and there changes data; the tag was not set.",
             )
 
-    def pull(self, reference: Reference) -> Layout:
+    def pull(self, reference: Reference, architecture: str = "") -> Layout:
         """Fetches an image of all architectures, and its signature if there is one.
+
+        Args:
+            architecture: fetch the image for this one alone, without the signature.
 
         Raises:
             ImageUnreadable: the tag is no index, or a part has other bytes than its digest.
@@ -110,8 +113,10 @@ class Registry:
         self._check(top["digest"], reference.digest or top["digest"])
         layout.name(top, str(reference))
         for entry in parsed(layout, top, "index")["manifests"]:
-            self._pull_manifest(layout, entry)
-        self._pull_signature(layout, reference, top["digest"])
+            if not architecture or oci.architecture_of(entry) == architecture:
+                self._pull_manifest(layout, entry)
+        if not architecture:
+            self._pull_signature(layout, reference, top["digest"])
         return layout
 
     def _pull_manifest(self, layout: Layout, entry: oci.Json) -> None:

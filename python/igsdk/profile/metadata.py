@@ -71,6 +71,7 @@ class Metadata:
             ``device_name``, the device as labels have it.
         foreign: another tool wrote the file. ``lacks``: the values that it does not have.
         driver: whether the numbers come from a real GPU.
+        gadget: the image whose program traced, ``name@digest``; empty: igsdk's own did.
     """
 
     version: str = ""
@@ -91,6 +92,7 @@ class Metadata:
     processes: tuple[ProcessRow, ...] = ()
     foreign: bool = False
     lacks: tuple[str, ...] = ()
+    gadget: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The metadata as a JSON object; fields that say nothing are left out."""
@@ -157,6 +159,7 @@ def merged(parts: Iterable[Metadata]) -> Metadata:
         processes=_once(row for part in kept for row in part.processes),
         foreign=any(part.foreign for part in kept),
         lacks=tuple(n for n in kept[0].lacks if all(n in part.lacks for part in kept)),
+        gadget=_same(part.gadget for part in kept),
     )
 
 

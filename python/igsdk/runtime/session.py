@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
 import select
@@ -12,17 +11,17 @@ import time
 from collections import deque
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from .. import _abi
-from .._errors import ExtensionMissing, KernelUnsupported
+from .._errors import KernelUnsupported
 from .._units import plural
 from . import kernel
 from .attic import Attic
 from .libraries import ANYBODY, PREFIX, Libraries, find_mapped
 from .mappings import plain_name
 from .processes import ProcessTable, read_comm
+from .program import load_mappings, load_tracer
 from .pythons.discover import PREFIXES as PYTHON_PREFIXES
 from .pythons.registry import Pythons
 from .stacks import StackResolver
@@ -32,13 +31,13 @@ if TYPE_CHECKING:
 
     from .._errors import LibraryUnusable
     from .._events import Event
-    from .._native import MapWatch, Tracer
+    from .._native import FileMappings, Tracer
     from .hold import Gate
     from .launch import Command
     from .libraries import Library
+    from .program import Program
     from .snapshot import Rows, Snapshot
 
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 # File systems whose opens can't be held and that may well have libraries.
 _REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse", "virtiofs", "ceph", "lustre"})
 _KEPT_FAILURES = 100
@@ -77,7 +76,8 @@ class Selection:
 class Options:
     """How to trace: which events leave the kernel, which the caller wants, sizes of tables.
 
-    The peak needs all events from the kernel; what is not wanted goes no further.
+    The peak needs all events from the kernel; what is not wanted goes no further. Without a
+    program it is the package's own that traces.
     """
 
     events: str = "all"
@@ -85,6 +85,7 @@ class Options:
     stacks: bool = True
     live_entries: int | None = None
     settings: dict[str, int] = field(default_factory=dict)
+    program: Program | None = None
 
     def as_settings(self, selection: Selection) -> dict[str, int]:
         """The numbers that the tracer writes into the program and its maps."""
@@ -98,49 +99,6 @@ class Options:
         if self.live_entries is not None:
             settings["live_max"] = self.live_entries
         return settings | self.settings
-
-
-def load_tracer(options: Options, selection: Selection, watch: MapWatch | None = None) -> Tracer:
-    """Loads the program for this machine; ``watch`` tells it of mappings as they come.
-
-    Raises:
-        ExtensionMissing: the BPF object for this architecture is not in the package.
-        KernelUnsupported: the kernel refuses the program, and says why; or its return
-            probes would kill processes, and it has no way to leave those out.
-    """
-    from .._native import Tracer
-
-    name = f"local.{_ARCHITECTURES.get(platform.machine(), platform.machine())}.bpf.o"
-    source = files("igsdk") / "_bpf" / name
-    if not source.is_file():
-        raise ExtensionMissing(
-            f"The package has no BPF object {name}.",
-            "Install a wheel for this architecture, or build from source with clang installed.",
-        )
-    texts = {"targ_comm": selection.command[:15]} if selection.command else {}
-    settings = {"spare_filtered": int(kernel.return_probes_kill())}
-    settings |= options.as_settings(selection)
-    try:
-        tracer = Tracer(source.read_bytes(), settings, texts, watch)
-    except OSError as error:
-        raise _refused(error) from error
-    if settings["spare_filtered"] and tracer.mode != "session":
-        tracer.close()
-        raise KernelUnsupported(
-            "A return probe kills processes with a seccomp filter on this kernel, "
-            "which has no session links to leave them alone.",
-            kernel.UPDATE_FOR_RETURNS,
-        )
-    return tracer
-
-
-def _refused(error: OSError) -> KernelUnsupported:
-    """What libbpf said stands below the first line; the cause has all of it."""
-    reason = (error.strerror or str(error)).partition("\n")[0]
-    remedy = "Run `igsdk doctor`; if it finds nothing, report what IGSDK_TRACEBACK=1 shows."
-    if error.errno == errno.ENOMEM:
-        remedy = "Free some memory, or make the tables smaller with --live-entries."
-    return KernelUnsupported(f"The kernel does not load the tracing program: {reason}.", remedy)
 
 
 @dataclass(frozen=True)
@@ -173,6 +131,7 @@ class Session:
         self.options = options
         self.command: Command | None = None
         self.tracer: Tracer
+        self.mappings: FileMappings
         self.libraries: Libraries
         self.pythons: Pythons
         self.stacks: StackResolver
@@ -198,7 +157,7 @@ class Session:
 
         Raises:
             StartFailed and its kinds: the command could not be started.
-            KernelUnsupported, ExtensionMissing: see :func:`load_tracer`.
+            KernelUnsupported, ExtensionMissing, GadgetInvalid: see :func:`load_tracer`.
         """
         from .._native import MapWatch
 
@@ -206,6 +165,7 @@ class Session:
         self._watch = MapWatch([PREFIX, *(PYTHON_PREFIXES if self.options.stacks else ())])
         self._resources.callback(self._watch.close)
         try:
+            self.mappings = load_mappings()
             self.tracer = load_tracer(self.options, self.selection, self._watch)
         except BaseException:
             self._resources.close()
@@ -288,7 +248,7 @@ class Session:
         import numpy as np
 
         with suppress(OSError):
-            rows = np.frombuffer(self.tracer.mappings(pid), _abi.dtype("mapping"))
+            rows = np.frombuffer(self.mappings.of(pid), _abi.dtype("mapping"))
             return [
                 (
                     int(row["start"]),

@@ -212,10 +212,16 @@ def _note_lines(profile: Profile, width: int) -> list[str]:
 
 
 def _attached_lines(metadata: Metadata, width: int) -> list[str]:
-    lines = [
-        line for library in metadata.attached for line in sentence(_attached_text(library), width)
-    ]
+    texts = [_attached_text(library) for library in metadata.attached]
+    if metadata.gadget:
+        texts.insert(0, f"The program that traced is that of {_gadget_text(metadata.gadget)}.")
+    lines = [line for text in texts for line in sentence(text, width)]
     return ["Attached", *lines] if lines else []
+
+
+def _gadget_text(gadget: str) -> str:
+    """Name and digest as two words: a digest alone fills a line."""
+    return gadget.replace("@", " @")
 
 
 def _attached_text(library: AttachedLibrary) -> str:
