@@ -52,8 +52,6 @@ enum igsdk_event_type {
 	ALLOCATION = IGSDK_RECORD_ALLOC,
 	FREE = IGSDK_RECORD_FREE,
 	FAILURE = IGSDK_RECORD_FAILURE,
-	CONTEXT_END = IGSDK_RECORD_CONTEXT_END,
-	PROCESS_END = IGSDK_RECORD_PROCESS_END,
 } SMALL_ENUM;
 
 /* CUresult, as far as an allocating call may give it. */
@@ -192,14 +190,14 @@ struct loss_row {
 	u64 count;
 };
 
-/* `events`: an allocation, a free, a failure or an end. */
+/* `events`: an allocation, a free or a failure. What ends give back is in the totals only. */
 struct cuda_event {
 	gadget_timestamp time_raw;
 	struct gadget_process proc;
 	struct gadget_user_stack ustack_raw;
 	u64 boot;
 	u64 process;
-	u64 row; /* of `heap`; 0 for ends */
+	u64 row; /* of `heap` */
 	u64 stack;
 	u64 address;
 	gadget_bytes bytes_raw;
