@@ -7,6 +7,7 @@
  */
 #define IGSDK_GADGET
 #include "calls.h"
+#include "contract.h"
 #include "lifecycle.h"
 #include "sweep.h"
 

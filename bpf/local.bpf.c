@@ -5,6 +5,7 @@
  * close where one per function is not.
  */
 #include "calls.h"
+#include "contract.h"
 #include "lifecycle.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

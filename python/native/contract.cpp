@@ -63,7 +63,7 @@ bool same_type(const btf *ours, const btf_type *one, const btf *theirs, const bt
                             : same_members(ours, one, theirs, other);
 }
 
-// Types that only one of the two has are of no interest: maps and rings tie the rest together.
+// Every type of ours that has a name: bpf/contract.h sees to it that all objects have them.
 void compare_types(const btf *ours, const btf *theirs, std::vector<std::string> &changed) {
     for (uint32_t id = 1; id < btf__type_cnt(ours); id++) {
         const btf_type *one = btf__type_by_id(ours, id);
@@ -75,7 +75,7 @@ void compare_types(const btf *ours, const btf *theirs, std::vector<std::string> 
         int found = btf__find_by_name_kind(theirs, name.c_str(), btf_kind(one));
         const btf_type *other =
             found > 0 ? btf__type_by_id(theirs, static_cast<uint32_t>(found)) : nullptr;
-        if (other && !same_type(ours, one, theirs, other))
+        if (!other || !same_type(ours, one, theirs, other))
             changed.push_back(name);
     }
 }

@@ -21,6 +21,8 @@ NOTHING: dict[str, Any] = {
     "user": None,
     "no_stacks": False,
     "live_entries": None,
+    "gadget": None,
+    "plain_http": False,
 }
 
 
@@ -67,8 +69,17 @@ def test_settings_of_a_run() -> None:
         "mount_ns": None,
         "stacks": False,
         "live_entries": 7,
+        "gadget": None,
+        "plain_http": False,
     }
     assert run_settings({**NOTHING, "cmd": ("a", "--", "b")})["argv"] == ["a", "--", "b"]
+
+
+def test_plain_http_is_for_a_gadget() -> None:
+    with pytest.raises(UsageError, match="none is named"):
+        run_settings({**NOTHING, "plain_http": True})
+    named = run_settings({**NOTHING, "plain_http": True, "gadget": "a.tar"})
+    assert (named["gadget"], named["plain_http"]) == ("a.tar", True)
 
 
 def test_processes_that_are_not_there() -> None:
