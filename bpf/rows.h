@@ -54,6 +54,35 @@ enum igsdk_event_type {
 	FAILURE = IGSDK_RECORD_FAILURE,
 } SMALL_ENUM;
 
+/* The causes of losses by the runtime's names for them. */
+enum igsdk_loss_cause {
+	lost_events = IGSDK_LOSS_EVENTS,
+	lost_captures = IGSDK_LOSS_CAPTURES,
+	lost_processes_full = IGSDK_LOSS_PROCESSES_FULL,
+	lost_usage_full = IGSDK_LOSS_USAGE_FULL,
+	lost_accounts_full = IGSDK_LOSS_ACCOUNTS_FULL,
+	lost_live_full = IGSDK_LOSS_LIVE_FULL,
+	lost_threads = IGSDK_LOSS_THREADS,
+	lost_contexts_full = IGSDK_LOSS_CONTEXTS_FULL,
+	lost_read_fault = IGSDK_LOSS_READ_FAULT,
+	lost_stack_failed = IGSDK_LOSS_STACK_FAILED,
+	lost_nested = IGSDK_LOSS_NESTED,
+	lost_abandoned = IGSDK_LOSS_ABANDONED,
+	lost_unknown_free = IGSDK_LOSS_UNKNOWN_FREE,
+	lost_missed_free = IGSDK_LOSS_MISSED_FREE,
+	lost_not_booked_graph = IGSDK_LOSS_NOT_BOOKED_GRAPH,
+	lost_not_booked_external = IGSDK_LOSS_NOT_BOOKED_EXTERNAL,
+	lost_not_booked_sparse = IGSDK_LOSS_NOT_BOOKED_SPARSE,
+	lost_size_unknown = IGSDK_LOSS_SIZE_UNKNOWN,
+	lost_format_unknown = IGSDK_LOSS_FORMAT_UNKNOWN,
+	lost_unmap_partial = IGSDK_LOSS_UNMAP_PARTIAL,
+	lost_seccomp = IGSDK_LOSS_SECCOMP,
+	lost_python_fault = IGSDK_LOSS_PYTHON_FAULT,
+	lost_stack_bytes = IGSDK_LOSS_STACK_BYTES,
+	lost_stack_table = IGSDK_LOSS_STACK_TABLE,
+	lost_rows = IGSDK_LOSS_ROWS,
+};
+
 /* CUresult, as far as an allocating call may give it. */
 enum igsdk_cuda_result {
 	CUDA_SUCCESS = 0,
@@ -179,7 +208,7 @@ struct process_row {
 };
 
 struct loss_key {
-	u32 cause;
+	enum igsdk_loss_cause cause;
 	u32 pad;
 };
 
