@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from igsdk.image.names import Reference
 
 
+#: seconds to wait for a registry's next word, where nobody says how many
+PATIENCE = 30.0
+
+
 def is_local(image: str) -> bool:
     """Whether a file or folder is meant, and no name in a registry."""
     return Path(image).exists() or image.startswith((".", "/")) or image.endswith(".tar")
@@ -25,27 +29,27 @@ def is_local(image: str) -> bool:
 def find_registry(
     text: str,
     plain_http: bool = False,
-    timeout: float = 30.0,
+    timeout: float | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Registry, Reference]:
     """The repository that an image's name stands for, and the name, completed.
 
     Args:
-        timeout: seconds to wait for the registry's next word.
+        timeout: seconds to wait for the registry's next word; None: PATIENCE.
         say: told in a sentence when the registry lets us wait.
 
     Raises:
         UsageError: it is no image name.
     """
     reference = names.parse(text)
-    transport = Transport(reference.domain, plain_http, timeout, say)
+    transport = Transport(reference.domain, plain_http, timeout or PATIENCE, say)
     return Registry(transport, reference.repository), reference
 
 
 def read(
     image: str,
     plain_http: bool = False,
-    timeout: float = 30.0,
+    timeout: float | None = None,
     say: Callable[[str], None] = lambda _: None,
     architecture: str = "",
 ) -> Layout:

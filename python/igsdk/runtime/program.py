@@ -126,16 +126,16 @@ def check(given: Program) -> list[str]:
     except OSError as error:
         cause = f"The program of {given.origin} is no BPF object with types."
         raise GadgetInvalid(cause, "Build the image again with `igsdk gadget build`.") from error
-    if missing:
+    if "call_entry" in missing:
         raise GadgetInvalid(
             f"{given.origin} has no local runtime: its program lacks {_some(missing)}, which "
             "igsdk's profile_cuda_memory has.",
             "Name an image of that gadget, or run this one with Inspektor Gadget.",
         )
-    if changed:
+    if missing or changed:
         raise GadgetInvalid(
-            f"{given.origin} was built for another version of igsdk: {_some(changed)} "
-            f"{'is' if len(changed) == 1 else 'are'} laid out differently there.",
+            f"{given.origin} was built for another version of igsdk: its program has no "
+            f"{_some(missing + changed)} like ours.",
             "Build or name an image of this version, or leave --gadget away.",
         )
     return extra
@@ -152,7 +152,10 @@ def _refused(error: OSError, given: Program | None) -> KernelUnsupported:
     what = f"the program of {given.origin}" if given else "the tracing program"
     remedy = "Run `igsdk doctor`; if it finds nothing, report what IGSDK_TRACEBACK=1 shows."
     if given:
-        remedy = "Leave --gadget away: igsdk brings a program of its own."
+        remedy = (
+            "Leave --gadget away: igsdk has a program of its own. IGSDK_TRACEBACK=1 shows "
+            "what the kernel said."
+        )
     if error.errno == errno.ENOMEM:
         remedy = "Free some memory, or make the tables smaller with --live-entries."
     return KernelUnsupported(f"The kernel does not load {what}: {reason}.", remedy)
