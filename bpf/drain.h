@@ -74,10 +74,7 @@ GLOBAL int describe_process(struct gadget_process *proc, u32 slot)
 
 static __always_inline void describe_account(struct heap_row *row, struct igsdk_account *account)
 {
-	struct gadget_process proc = {};
-
-	describe_process(&proc, account->process);
-	row->proc = proc;
+	describe_process(&row->proc, account->process);
 	row->boot = boot;
 	row->epoch = epoch;
 	row->process = account->key.process;
@@ -154,10 +151,7 @@ GLOBAL int account_send(u32 slot)
 static __always_inline void describe_sum(struct process_row *row, const struct igsdk_process *of,
 					 u32 process)
 {
-	struct gadget_process proc = {};
-
-	describe_process(&proc, process);
-	row->proc = proc;
+	describe_process(&row->proc, process);
 	row->boot = boot;
 	row->epoch = epoch;
 	row->started_raw = of->start_ns;

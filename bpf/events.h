@@ -74,10 +74,8 @@ static __always_inline void event_flush(void *context, struct thread *thread)
 /* The thread that calls: its own name and number, in its process's place. */
 static __always_inline void describe_thread(struct gadget_process *proc, u32 process)
 {
-	struct gadget_process whole = {};
-
-	describe_process(&whole, process);
-	*proc = whole;
+	__builtin_memset(proc, 0, sizeof(*proc));
+	describe_process(proc, process);
 	proc->tid = bpf_get_current_pid_tgid();
 	bpf_get_current_comm(proc->comm, sizeof(proc->comm));
 }
