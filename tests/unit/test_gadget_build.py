@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from tests.support import tiny
 
-from igsdk import ImageUnreadable
+from igsdk import GadgetInvalid, ImageUnreadable, UsageError
 from igsdk.cli.app import run
 from igsdk.image import layout, oci
+from igsdk.image.build import build
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +131,7 @@ def test_the_old_image_stays_where_the_new_one_fails(tmp_path: Path, image: Path
         ("build.yaml", "metadata:", "wasm: gadget.yaml\nmetadata:", "WebAssembly"),
         ("gadget.yaml", "name: tiny", "name: [tiny", "no YAML"),
         ("gadget.yaml", "name: tiny", "name: tiny\nName: small", "twice"),
-        ("gadget.yaml", "name: tiny", "name: Tiny Thing", "image name"),
+        ("gadget.yaml", "name: tiny", "name: [tiny]", "no name"),
     ],
 )
 def test_bad_sources_have_a_cause(
@@ -161,6 +162,86 @@ def test_headers_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert run(["gadget", "build", str(folder), *arguments]) == 0
         digests.add(layout.read(str(output)).image()["digest"])
     assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [
+        ("tiny", "ghcr.io/inspektor-gadget/gadget/tiny:latest"),
+        ("trace init_module", "ghcr.io/inspektor-gadget/gadget/trace_init_module:latest"),
+        ("CUDA memory: who holds it?", "ghcr.io/inspektor-gadget/gadget/cuda_memory_who_holds_it:"),
+        ("localhost:5000/team/tiny:v1", "localhost:5000/team/tiny:v1"),
+    ],
+)
+def test_names_for_people_become_names_of_images(title: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / "gadget.yaml").write_text(f"name: '{title}'\noperator: {{process: {{count: 1}}}}\n")
+    assert build(str(tmp_path)).name.startswith(name)
+
+
+def recipe(root: Path, place: str, text: str) -> Path:
+    """A checkout with program and metadata in folders of their own, and a recipe somewhere."""
+    (root / "bpf").mkdir(parents=True, exist_ok=True)
+    (root / "gadget").mkdir(exist_ok=True)
+    program = (tiny.SOURCE / "program.bpf.c").read_text()
+    head, types = program.split("#define SEC", 1)
+    (root / "bpf/types.h").write_text(head)
+    (root / "bpf/tiny.bpf.c").write_text(f'#include "types.h"\n#define SEC{types}')
+    (root / "gadget/gadget.yaml").write_bytes((tiny.SOURCE / "gadget.yaml").read_bytes())
+    (root / place).write_text(text)
+    return (root / place).parent
+
+
+INSIDE = ("gadget/build.yaml", "ebpfsource: ../bpf/tiny.bpf.c\n")
+AT_ROOT = ("build.yaml", "ebpfsource: bpf/tiny.bpf.c\nmetadata: gadget/gadget.yaml\n")
+
+
+def test_files_outside_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the recipe and the checkout lie, and whatever leads there: the same bytes."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    first = recipe(tmp_path / "a", *INSIDE)
+    second = recipe(tmp_path / "far/away/b", *AT_ROOT)
+    (tmp_path / "link").symlink_to(first)
+    digests = {build(str(place)).digest for place in (first, second, tmp_path / "link")}
+    monkeypatch.chdir(second)
+    digests.add(build(".").digest)
+    monkeypatch.chdir(first)
+    made = build(".")
+    assert digests == {made.digest}
+    assert not any(bytes(tmp_path) in data for data in made.layout.blobs.values())
+    assert any(b"./tiny.bpf.c" in data for data in made.layout.blobs.values())
+
+
+def test_errors_name_the_file_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = recipe(tmp_path / "a", *AT_ROOT)
+    monkeypatch.chdir(place)
+    (place / "gadget/gadget.yaml").write_text("name: tiny\nnothing: 1\n")
+    assert run(["gadget", "build", ".", "-o", "x.tar"]) == 10
+    assert " gadget/gadget.yaml:2: there is no key 'nothing'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ("vmlinux.h", "kernels' types by architecture"),
+        ("gadget/buffer.h", "the folder include of Inspektor Gadget's source"),
+        ("bpf/none.h", "apt-get install libbpf-dev"),
+        ("own.h", "holds this header with -I DIR."),
+    ],
+)
+def test_a_missing_header_has_a_source(tmp_path: Path, header: str, words: str) -> None:
+    folder = tiny.copy(tmp_path)
+    tiny.change(folder, "program.bpf.c", "typedef char", f"#include <{header}>\ntypedef char")
+    with pytest.raises(GadgetInvalid) as caught:
+        build(str(folder))
+    assert "-I DIR" in caught.value.remedy
+    assert words in caught.value.remedy
+
+
+def test_a_folder_of_headers_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no folder"):
+        build(str(tiny.SOURCE), [str(tmp_path / "none")])
 
 
 def test_what_is_damaged_is_not_read(tmp_path: Path, image: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,11 @@ def complaints(folder: Path, file: str, old: str, new: str) -> tuple[int, str]:
         ),
         ("columns.width: 10", "columns.width: wide", "columns.width has to be a whole number"),
         ("columns.hidden: true", "columns.hidden: yes", "has to be true or false"),
+        ("columns.hidden: true", "columns.hidden: 'True'", "has to be true or false"),
+        ("columns.width: 10", "columns.replace: hwo", "names a field 'hwo' that does not exist"),
+        ("metrics.collect: true", "profiles.value-field: Calls", "(did you mean 'calls'?)"),
+        ("metrics.collect: true", "cli.default-output-mode: raw", "has to be one of columns, json"),
+        ("metrics.collect: true", "cli.supported-output-modes: none, raw", "has to be one of"),
         ("alignment: right", "alignment: rihgt", "did you mean 'right'"),
         ("template: comm", "template: com", "did you mean 'comm'"),
         ("fetch-interval: 1s", "fetch-interval: 1", "has to be a duration"),
@@ -59,7 +65,7 @@ def complaints(folder: Path, file: str, old: str, new: str) -> tuple[int, str]:
             "profiles.stack-fields: calls,stack",
             "a field 'stack' that does",
         ),
-        ("metrics.collect: true", "env.fields.nothing: HOME", "names a field 'nothing'"),
+        ("metrics.collect: true", "env.fields.nothing: HOME", "no field 'nothing' for the"),
         (
             "    smallest:\n",
             "    smalest:\n",
@@ -109,6 +115,9 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     [
         ("columns.hidden: true", "Columns.Hidden: True"),
         ("columns.hidden: true", "columns: {hidden: true}"),
+        ("columns.width: 10", "columns.width: type"),
+        ("metrics.collect: true", "description: of all processes"),
+        ('"7"', '""'),
         ("columns.hidden: true", "flamegraph.level: 10"),
         ("      how:\n", "      HOW:\n"),
         ("  opens:\n", "  Opens:\n"),
@@ -156,7 +165,7 @@ def test_what_is_allowed_passes(tmp_path: Path, old: str, new: str) -> None:
             "gadget_mntns_filter_map has",
         ),
         ('SEC("tracepoint/', 'SEC("kprobe.multi/', "attaches nothing to kprobe.multi"),
-        ('SEC("tracepoint/syscalls/', 'SEC("uprobe/', "not uprobe/FILE:SYMBOL"),
+        ('SEC("tracepoint/syscalls/', 'SEC("uprobe/', "is not FILE:SYMBOL"),
         ("__u32 process;", "__u32 calls;", "meets the key's calls"),
         ("gadget_uid uid;", "gadget_uid uid, other;", "adds a field user"),
         (
@@ -190,10 +199,62 @@ def test_doubts_are_told(tmp_path: Path) -> None:
     assert "more becomes no field" in warnings
 
 
-def test_a_module_makes_fields_that_nobody_knows() -> None:
-    data = (tiny.SOURCE / YAML).read_bytes().replace(b"opens:", b"module:")
-    said = document.load(data, YAML)
-    assert check(said, {"amd64": tiny.compiled()}, has_wasm=True) == []
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("opens:", "module:", ""),
+        ("how:", "answer:", ""),
+        ("metrics.collect: true", "profiles.value-field: answer", ""),
+        ("columns.width: 10", "columns.with: 10", "no annotation 'columns.with'"),
+        ("columns.width: 10", "columns.width: wide", "has to be a whole number"),
+        ("smallest:", "largest:", "no parameter 'largest'"),
+    ],
+)
+def test_a_module_makes_fields_that_nobody_knows(old: str, new: str, words: str) -> None:
+    """Words and values are compared beside one too, and what the program alone has."""
+    data = (tiny.SOURCE / YAML).read_text().replace(old, new, 1)
+    said = document.load(data.encode(), YAML)
+    if words:
+        with pytest.raises(GadgetInvalid, match=words):
+            check(said, {"amd64": tiny.compiled()}, is_open=True)
+    else:
+        assert check(said, {"amd64": tiny.compiled()}, is_open=True) == []
+
+
+def test_a_gadget_without_a_program(tmp_path: Path) -> None:
+    """Inspektor Gadget's own operators make its data."""
+    (tmp_path / YAML).write_text("name: some stats\noperator: {ebpf: {emitstats: true}}\n")
+    made = build(str(tmp_path))
+    assert made.name == "ghcr.io/inspektor-gadget/gadget/some_stats:latest"
+    index = json.loads(made.layout.blob(made.layout.image()))
+    manifests = [json.loads(made.layout.blob(entry)) for entry in index["manifests"]]
+    assert [one["layers"] for one in manifests] == [[], []]
+    (tmp_path / YAML).write_text("name: nothing\n")
+    with pytest.raises(GadgetInvalid, match=r"no program\.bpf\.c"):
+        build(str(tmp_path))
+
+
+def test_lenient_only_warns(tmp_path: Path) -> None:
+    """Of what has no effect; what breaks the gadget stays an error."""
+    folder = tiny.copy(tmp_path)
+    line = tiny.change(folder, YAML, "columns.width: 10", "columns.with: 10")
+    [warning] = build(str(folder), lenient=True).warnings
+    assert f"gadget.yaml:{line}: there is no annotation 'columns.with'" in warning
+    tiny.change(folder, PROGRAM, 'SEC("tracepoint/', 'SEC("kprobe.multi/')
+    with pytest.raises(GadgetInvalid, match=r"attaches nothing to kprobe\.multi"):
+        build(str(folder), lenient=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        *(("True", "true"), ("TRUE", "true"), ("'True'", "True"), ("yes", "yes"), ("'yes'", "yes")),
+        *(("10", "10"), ("0x10", "16"), ("1_000", "1000"), ("'0x10'", "0x10"), ("1.0", "1")),
+        *(("0.50", "0.5"), ("~", ""), ("null", ""), ("5s", "5s"), ("1:30", "1:30")),
+    ],
+)
+def test_texts_are_those_that_inspektor_gadget_makes(text: str, means: str) -> None:
+    assert document.load(f"key: {text}".encode(), YAML).text("key") == means
 
 
 def test_parameters_and_their_usual_names() -> None:

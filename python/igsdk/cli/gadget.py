@@ -52,8 +52,13 @@ def gadget(context: click.Context) -> int:
 )
 @click.option("-I", "includes", multiple=True, metavar="DIR", help="A folder of headers.")
 @click.option("--tag", default="", metavar="NAME", help="The image's name; else the gadget's.")
+@click.option(
+    "--lenient", is_flag=True, help="Only warn of what gadget.yaml says in vain, as others do."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def build(folder: str, path: str, includes: tuple[str, ...], tag: str, as_json: bool) -> None:
+def build(
+    folder: str, path: str, includes: tuple[str, ...], tag: str, lenient: bool, as_json: bool
+) -> None:
     """Compiles the gadget in DIR for amd64 and arm64, checks it, and writes its image.
 
     What gadget.yaml says is compared with the compiled program: a field, parameter or
@@ -63,7 +68,7 @@ def build(folder: str, path: str, includes: tuple[str, ...], tag: str, as_json: 
     from igsdk.image import layout
     from igsdk.image.build import build as build_image
 
-    built = build_image(folder, includes, tag)
+    built = build_image(folder, includes, tag, lenient)
     for warning in built.warnings:
         output.say(f"warning: {warning}")
     layout.write(built.layout, path, built.created)

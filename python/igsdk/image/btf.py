@@ -26,6 +26,7 @@ GLOBAL = 1
 _MAGIC = 0xEB9F
 _POINTER_BYTES = 8
 _DEEPEST = 64
+_EMPTY = struct.pack("<HBBIIIII", _MAGIC, 1, 0, 24, 0, 0, 0, 0)
 
 
 class BtfError(GadgetInvalid):
@@ -80,8 +81,8 @@ class Type:
 class Btf:
     """All types of an object."""
 
-    def __init__(self, data: bytes) -> None:
-        """Reads the content of a section `.BTF`.
+    def __init__(self, data: bytes = _EMPTY) -> None:
+        """Reads the content of a section `.BTF`; without one there is only void.
 
         Raises:
             BtfError: it is cut short, of another version, or of no known kind.

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from igsdk._errors import ExtensionMissing, GadgetInvalid, UsageError
 from igsdk._version import __version__
-from igsdk.image import checking, clang, document, names, oci
+from igsdk.image import checking, clang, document, names, oci, vocabulary
 from igsdk.image.layout import Layout
 
 if TYPE_CHECKING:
@@ -27,12 +30,21 @@ _REPEATED = {
     "sourceURL": "org.opencontainers.image.source",
 }
 
+#: beginnings of headers that gadgets need -> where people get them
+_HEADERS = {
+    "vmlinux.h": "; kernels' types by architecture lie in DIR/amd64 and DIR/arm64, as in the "
+    "folder include/gadget of Inspektor Gadget's source",
+    "gadget/": "; it is the folder include of Inspektor Gadget's source",
+    "bpf/": ", or install libbpf's: apt-get install libbpf-dev",
+    "linux/": ", or install the kernel's: apt-get install linux-libc-dev",
+    "asm/": ", or install the kernel's: apt-get install linux-libc-dev",
+}
+
 
 @dataclass(frozen=True)
 class Recipe:
-    """What build.yaml says, with files that exist."""
+    """What build.yaml says, with files that exist: whole paths without links."""
 
-    folder: Path
     program: Path | None
     wasm: Path | None
     metadata: Path
@@ -49,30 +61,52 @@ class Built:
     warnings: list[str] = field(default_factory=list)
 
 
-def build(folder: str, includes: Sequence[str] = (), tag: str = "") -> Built:
+def build(folder: str, includes: Sequence[str] = (), tag: str = "", lenient: bool = False) -> Built:
     """Compiles, checks and packs a gadget.
 
     Args:
         folder: holds build.yaml or just program.bpf.c and gadget.yaml.
         includes: further folders of headers.
         tag: the image's name; without it the name in gadget.yaml.
+        lenient: what gadget.yaml says in vain becomes a warning.
 
     Raises:
         GadgetInvalid: it does not compile, or metadata and program do not fit.
-        UsageError: the folder is none, or the name is no image name.
+        UsageError: a folder is none, or the name is no image name.
         ExtensionMissing: there is no clang.
     """
     recipe = read_recipe(folder)
     text = recipe.metadata.read_bytes()
-    where = Path(folder) / recipe.metadata.relative_to(recipe.folder)
-    described = document.load(text, str(where))
-    name = str(names.parse(tag or described.text("name") or Path(folder).resolve().name))
-    programs, warnings = _compiled(recipe, [Path(place).resolve() for place in includes])
+    described = document.load(text, _shown(recipe.metadata))
+    if recipe.program is None and recipe.wasm is None and not _is_program_less(described):
+        raise GadgetInvalid(
+            f"{folder} has no program.bpf.c.", "Name the program in build.yaml as ebpfsource."
+        )
+    name = str(names.parse(tag or image_name(described.text("name"), folder)))
+    programs, warnings = _compiled(recipe, [_folder(place) for place in includes])
     created = creation_time()
-    warnings += checking.check(described, programs, recipe.wasm is not None)
+    is_open = recipe.program is None or recipe.wasm is not None
+    warnings += checking.check(described, programs, is_open, lenient)
     built = Built(Layout(), name, "", created, warnings)
     _pack(built, text, _annotations(described, created), programs, recipe.wasm)
     return built
+
+
+def _is_program_less(described: document.Document) -> bool:
+    """Whether Inspektor Gadget's own operators make all data, as gadget.yaml asks for."""
+    asked = {key.lower() for key in described.texts("annotations")}
+    return described.root.get("operator") is not None or vocabulary.CONTAINERS in asked
+
+
+def image_name(title: str, folder: str) -> str:
+    """The image's name where none is asked for: `trace open` becomes `trace_open`.
+
+    Names in gadget.yaml are for people; most of Inspektor Gadget's own have spaces.
+    """
+    with contextlib.suppress(UsageError):
+        return str(names.parse(title))
+    usual = re.sub(r"[^a-z0-9-]+", "_", title.lower()).strip("_-")
+    return usual or Path(folder).resolve().name
 
 
 def read_recipe(folder: str) -> Recipe:
@@ -82,35 +116,47 @@ def read_recipe(folder: str) -> Recipe:
         UsageError: there is no such folder.
         GadgetInvalid: build.yaml names what is not there or cannot be built here.
     """
-    root = Path(folder).resolve()
-    if not root.is_dir():
-        raise UsageError(f"{folder} is no folder.", "Name the folder that holds gadget.yaml.")
+    root = _folder(folder)
     path = root / "build.yaml"
     said = {}
     if path.is_file():
-        recipe = document.load(path.read_bytes(), str(path))
+        recipe = document.load(path.read_bytes(), _shown(path))
         said = {key: recipe.text(key) for key in recipe.check_keys(_DEFAULTS)}
     found = {key: _file(root, key, said.get(key), usual) for key, usual in _DEFAULTS.items()}
     metadata, program, wasm = found["metadata"], found["ebpfsource"], found["wasm"]
     if metadata is None:
         raise GadgetInvalid(
-            f"{folder} has no gadget.yaml.", "Write one; it names the gadget and its fields."
+            f"{folder} has no gadget.yaml.",
+            "Write one, it names the gadget and its fields; or name it in build.yaml as metadata.",
         )
     if wasm and wasm.suffix != ".wasm":
         raise GadgetInvalid(
             f"{wasm.name} would have to be compiled to WebAssembly, which igsdk does not do.",
             "Compile it yourself and name the .wasm file in build.yaml.",
         )
-    if program is None and wasm is None:
-        raise GadgetInvalid(
-            f"{folder} has no program.bpf.c.", "Name the program in build.yaml as ebpfsource."
-        )
-    return Recipe(root, program, wasm, metadata)
+    return Recipe(program, wasm, metadata)
+
+
+def _folder(place: str) -> Path:
+    path = Path(place).resolve()
+    if not path.is_dir():
+        raise UsageError(f"{place} is no folder.", "Check the path.")
+    return path
+
+
+def _shown(path: Path) -> str:
+    """A path as short as it can be said here."""
+    near = os.path.relpath(path)
+    return str(path) if near.startswith("..") else near
 
 
 def _file(root: Path, key: str, said: str | None, usual: str) -> Path | None:
-    """The file that a key stands for; only the usual ones may be missing."""
-    path = root / (said or usual)
+    """The file that a key stands for; only the usual ones may be missing.
+
+    It may lie outside the folder. Links are followed, so that what the compiler is told
+    of paths is true.
+    """
+    path = (root / (said or usual)).resolve()
     if path.is_file():
         return path
     if said:
@@ -147,14 +193,19 @@ def _compiled(recipe: Recipe, includes: list[Path]) -> tuple[dict[str, bytes], l
         raise ExtensionMissing(
             f"{what} is not installed.", "Install it: apt-get install clang llvm."
         )
-    objects, warnings = {}, []
-    for architecture in clang.ARCHITECTURES:
-        made = clang.compile_object(compiler, strip, recipe.program, architecture, includes)
-        if not made.data:
-            raise _uncompilable(recipe.program, made.messages)
-        objects[architecture] = made.data
-        warnings += [line for line in made.messages.splitlines() if "warning:" in line]
-    return objects, list(dict.fromkeys(warnings))
+    program = recipe.program
+
+    def compiled(architecture: str) -> clang.Compiled:
+        return clang.compile_object(compiler, strip, program, architecture, includes)
+
+    with ThreadPoolExecutor() as pool:
+        made = dict(zip(clang.ARCHITECTURES, pool.map(compiled, clang.ARCHITECTURES), strict=True))
+    for one in made.values():
+        if not one.data:
+            raise _uncompilable(program, one.messages)
+    said = "\n".join(one.messages for one in made.values()).splitlines()
+    warnings = dict.fromkeys(line for line in said if "warning:" in line)
+    return {architecture: one.data for architecture, one in made.items()}, list(warnings)
 
 
 def _uncompilable(program: Path, messages: str) -> GadgetInvalid:
@@ -162,9 +213,11 @@ def _uncompilable(program: Path, messages: str) -> GadgetInvalid:
     lines = messages.strip().splitlines()
     first = next((line for line in lines if "error:" in line), lines[-1] if lines else "no reason")
     remedy = "Mend it; clang's own words follow the file's name."
-    if "file not found" in first:
-        remedy = "Name the folder that holds this header with -I DIR."
-    return GadgetInvalid(f"{program.name} does not compile: {first.strip()}.", remedy)
+    lacking = re.search(r"'([^']+)' file not found", first)
+    if lacking:
+        known = next((say for start, say in _HEADERS.items() if lacking[1].startswith(start)), "")
+        remedy = f"Name the folder that holds this header with -I DIR{known}."
+    return GadgetInvalid(f"{program.name} does not compile: {first.strip(' .')}.", remedy)
 
 
 def _annotations(described: document.Document, created: int) -> dict[str, str]:

@@ -9,16 +9,21 @@ from igsdk._errors import GadgetInvalid
 from igsdk.image import elf, metadata, sources, traps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from igsdk.image.document import Document
 
 
-def check(document: Document, programs: Mapping[str, bytes], has_wasm: bool) -> list[str]:
+def check(
+    document: Document, programs: Mapping[str, bytes], is_open: bool, lenient: bool = False
+) -> list[str]:
     """Checks the objects of all architectures against the metadata.
 
-    A WebAssembly module makes data sources and fields that nothing tells of, so beside
-    one the metadata is not compared.
+    Args:
+        programs: by architecture; nothing where the gadget has no program.
+        is_open: something else makes data sources and fields too, of which nothing tells:
+            a WebAssembly module, or Inspektor Gadget's own operators.
+        lenient: what gadget.yaml says in vain becomes a warning.
 
     Returns:
         Warnings.
@@ -26,25 +31,31 @@ def check(document: Document, programs: Mapping[str, bytes], has_wasm: bool) -> 
     Raises:
         GadgetInvalid: lists all that is wrong, with lines of gadget.yaml.
     """
-    found: dict[str, None] = {}
-    doubts: dict[str, None] = {}
-    shapes = {}
+    found, doubts = Found(), Found()
+    vain = doubts if lenient else found
+    shapes = set()
     for architecture, data in sorted(programs.items()):
-        if not data:
-            continue
-        program = elf.read(data, f"The program for {architecture}")
+        program = elf.read(data, f"The program for {architecture}") if data else elf.Object()
         declared = sources.declared(program)
-        shapes[architecture] = [(one.name, one.fields) for one in declared.sources.values()]
-        doubts |= dict.fromkeys(traps.warnings(program, declared))
-        found |= dict.fromkeys(declared.problems + traps.check(document, program, declared))
-        if not has_wasm:
-            for problem in metadata.check(document, program, declared):
-                found[f"{document.where}:{problem.line}: {problem.text}"] = None
-    if len({str(shape) for shape in shapes.values()}) > 1:
-        found["the data sources differ between architectures, which one client can't read"] = None
+        shapes.add(str([(one.name, one.fields) for one in declared.sources.values()]))
+        if data:
+            doubts.add(traps.warnings(document, program, declared))
+            found.add(declared.problems, traps.check(document, program, declared))
+        said = metadata.check(document, program, declared, is_open)
+        vain.add(f"{document.where}:{one.line}: {one.text}" for one in said)
+    if len(shapes) > 1:
+        found.add(["the data sources differ between architectures, which one client can't read"])
     if found:
         raise _invalid(list(found))
     return list(doubts)
+
+
+class Found(dict[str, None]):
+    """Sentences in their order, each once."""
+
+    def add(self, *texts: Iterable[str]) -> None:
+        for some in texts:
+            self.update(dict.fromkeys(some))
 
 
 def _invalid(found: list[str]) -> GadgetInvalid:

@@ -143,8 +143,7 @@ class _Reader:
         if depth > _DEEPEST or self._left < 0:
             raise GadgetInvalid(f"{self._where}:{line}: this is nested too deeply.", "Mend it.")
         if node.id == "scalar":
-            empty = node.tag == "tag:yaml.org,2002:null"
-            return Value("" if empty else node.value, line)
+            return Value(_text(node), line)
         if node.id == "sequence":
             items = [self.value(one, one.start_mark.line + 1, depth + 1) for one in node.value]
             return Value(items, line)
@@ -164,3 +163,23 @@ class _Reader:
             lowered.add(key.value.lower())
             content[key.value] = self.value(value, line, depth + 1)
         return content
+
+
+def _text(node: Any) -> str:
+    """A scalar as the text that Inspektor Gadget makes of it: `True` is true, `0x10` is 16.
+
+    What is quoted stays as it is.
+    """
+    kind, text = node.tag.rpartition(":")[2], str(node.value)
+    plain = text.replace("_", "").lower()
+    try:
+        if kind == "int":
+            return str(int(plain, 0))
+        if kind == "float":
+            number = float(plain)
+            return str(int(number)) if number.is_integer() else repr(number)
+    except ValueError:
+        return text
+    if kind == "null":
+        return ""
+    return plain if kind == "bool" and plain in ("true", "false") else text

@@ -59,7 +59,11 @@ MAP_TYPES = {
 
 @dataclass(frozen=True)
 class Map:
-    """A map's definition; key and value are numbers of types, 0 where only sizes are given."""
+    """A map's definition; key and value are numbers of types, 0 where only sizes are given.
+
+    Attributes:
+        programs: functions that it is filled with when it is loaded, for tail calls.
+    """
 
     name: str
     type: str
@@ -69,6 +73,7 @@ class Map:
     value_size: int = 0
     max_entries: int = 0
     flags: int = 0
+    programs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,8 @@ class Program:
 class Object:
     """What the checks need to know of an object."""
 
-    btf: Btf
-    where: str
+    btf: Btf = field(default_factory=Btf)
+    where: str = "the program"
     programs: list[Program] = field(default_factory=list)
     maps: dict[str, Map] = field(default_factory=dict)
     license: str = ""
@@ -122,8 +127,10 @@ def _object(file: Any, where: str) -> Object:
     if types is None:
         raise GadgetInvalid(f"{where} has no BTF, so nothing in it can be named.", _BUILD_AGAIN)
     made = Object(Btf(types.data()), where, list(_programs(file)))
+    filled = _filled(file)
     made.maps = {
-        name: _map(made.btf, name, at.type) for name, at in made.btf.section(".maps").items()
+        name: _map(made.btf, name, at.type, filled.get(name, ()))
+        for name, at in made.btf.section(".maps").items()
     }
     made.license = _content(file, "license").split(b"\0")[0].decode("latin-1")
     made.constants = dict(_constants(file))
@@ -156,7 +163,28 @@ def _constants(file: Any) -> Iterator[tuple[str, bytes]]:
             yield symbol.name, data[at : at + symbol["st_size"]]
 
 
-def _map(btf: Btf, name: str, number: int) -> Map:
+def _filled(file: Any) -> dict[str, tuple[str, ...]]:
+    """Maps with values in the source, and the symbols that these are."""
+    symbols, section = file.get_section_by_name(".symtab"), file.get_section_by_name(".rel.maps")
+    if section is None or symbols is None:
+        return {}
+    starts = sorted(
+        (symbol["st_value"], symbol.name)
+        for symbol in symbols.iter_symbols()
+        if isinstance(symbol["st_shndx"], int)
+        and file.get_section(symbol["st_shndx"]).name == ".maps"
+        and symbol.name
+    )
+    found: dict[str, tuple[str, ...]] = {}
+    for one in section.iter_relocations():
+        owner = max(((at, name) for at, name in starts if at <= one["r_offset"]), default=None)
+        if owner:
+            value = symbols.get_symbol(one["r_info_sym"]).name
+            found[owner[1]] = (*found.get(owner[1], ()), value)
+    return found
+
+
+def _map(btf: Btf, name: str, number: int, programs: tuple[str, ...]) -> Map:
     """A definition in libbpf's style: each member's type is what it says."""
     members = {member.name: member.type for member in btf.peel(btf[number].type).members}
 
@@ -174,6 +202,7 @@ def _map(btf: Btf, name: str, number: int) -> Map:
         btf.size(value) if value else length("value_size"),
         length("max_entries"),
         length("map_flags"),
+        programs,
     )
 
 

@@ -38,6 +38,8 @@ ENDPOINTS = {
     "gadget_l3endpoint_t": ("addr",),
     "gadget_l4endpoint_t": ("addr", "proto", "endpoint"),
 }
+#: the union of addresses, one member of which is of 128 bits and for programs alone
+_ADDRESS = "gadget_ip_addr_t"
 _KUBERNETES = ("node", "namespace", "podName", "containerName", "hostnetwork", "podLabels")
 _RUNTIME = (
     "containerName",
@@ -109,7 +111,8 @@ def _walk(types: Btf, struct: Type, parent: Field, shape: Shape, depth: int) -> 
             continue
         made = _field(types, member, replace(parent, name=name))
         if made is None:
-            shape.passed_over.append(name)
+            if struct.name != _ADDRESS:
+                shape.passed_over.append(name)
             continue
         shape.fields.append(made)
         if len(shape.fields) > _MOST_FIELDS:
@@ -190,7 +193,7 @@ def _added_to(types: Btf, one: Field, chosen: dict[tuple[str, str], str]) -> Ite
             yield from _text(one, chosen.get((one.name, "ebpf.formatter.kstack")))
         below = STACK_TEXTS if name == "gadget_user_stack" else ENDPOINTS.get(name, ())
         yield from (Field(f"{one.name}.{text}", "string") for text in below)
-    if "gadget_ip_addr_t" not in one.types and one.types and _is_enum(types, one):
+    if _ADDRESS not in one.types and one.types and _is_enum(types, one):
         yield from _text(one, chosen.get((one.name, "ebpf.formatter.enum")))
 
 

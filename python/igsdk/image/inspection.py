@@ -4,26 +4,32 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from igsdk._errors import ImageUnreadable
-from igsdk.image import document, elf, fields, oci, sources
+from igsdk.image import document, elf, fields, oci, parameters, programs, sources
+from igsdk.image.findings import under
 from igsdk.image.layout import entry_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from igsdk.image.elf import Object
     from igsdk.image.layout import Layout
-    from igsdk.image.sources import Parameter, Source
+    from igsdk.image.sources import Source
 
 SIGNATURE = "application/vnd.dev.cosign.simplesigning.v1+json"
 _BUILT_ELSEWHERE = "Build it with `igsdk gadget build` or `ig image build`."
 
+#: keys of gadget.yaml that say where to read more
+LINKS = ("homepageURL", "documentationURL", "sourceURL")
 #: media type -> what it holds
 MEANINGS = {
     oci.PROGRAM: "BPF program",
     oci.WASM: "WebAssembly module",
     oci.BTFGEN: "types of kernels that have none",
+    oci.CONFIG: "metadata: gadget.yaml",
+    oci.EMPTY: "no metadata",
 }
 
 
@@ -87,12 +93,11 @@ def _image(layout: Layout, entry: oci.Json) -> dict[str, Any]:
         )
     found = parsed(layout, entry, "manifest")
     layers = [_layer(layout, layer) for layer in found["layers"]]
-    config = found.get("config") or {}
     return {
         "architecture": platform["architecture"],
         "os": platform.get("os", ""),
         "digest": entry["digest"],
-        "config": {"digest": config.get("digest"), "media_type": config.get("mediaType")},
+        "config": _layer(layout, found["config"]),
         "layers": layers,
         "annotations": found.get("annotations") or {},
     }
@@ -102,7 +107,7 @@ def _layer(layout: Layout, layer: oci.Json) -> dict[str, Any]:
     data, kind = layout.blob(layer), layer.get("mediaType", "")
     if layer.get("size", len(data)) != len(data):
         raise ImageUnreadable(
-            f"{layout.where}: layer {layer['digest']} has another length than is said of it.",
+            f"{layout.where}: {layer['digest']} has another length than is said of it.",
             _BUILT_ELSEWHERE,
         )
     meaning = MEANINGS.get(kind, "unknown to Inspektor Gadget, which passes it over")
@@ -133,38 +138,63 @@ def _gadget(layout: Layout, image: dict[str, Any]) -> dict[str, Any]:
         "metadata": metadata.decode("utf-8", "replace"),
         "title": described.text("name"),
         "description": described.text("description"),
-        "programs": [asdict(one) for one in program.programs] if program else [],
+        "links": {key: text for key in LINKS if (text := described.text(key))},
+        "defaults": texts(described.root.get("paramDefaults")),
+        "programs": [_program(described, one) for one in program.programs] if program else [],
         "maps": [_map(one) for one in program.maps.values()] if program else [],
         "license": program.license if program else "",
-        "parameters": [_parameter(described, one) for one in found.parameters.values()],
+        "parameters": list(_parameters(described, found)),
         "datasources": [_source(described, program, one) for one in found.sources.values()],
         "problems": found.problems,
     }
 
 
+def _program(described: document.Document, one: elf.Program) -> dict[str, str]:
+    place = programs.attached_to(described, one.name)
+    return {"name": one.name, "section": one.section, "attach_to": place}
+
+
 def _map(one: elf.Map) -> dict[str, Any]:
     sizes = {"key_size": one.key_size, "value_size": one.value_size}
-    return {"name": one.name, "type": one.type, **sizes, "max_entries": one.max_entries}
-
-
-def _parameter(described: document.Document, one: Parameter) -> dict[str, str]:
-    said = _under(described.root, "params", "ebpf", one.variable)
-
-    def text(key: str) -> str:
-        value = said.get(key) if said else None
-        return value.text() if value else ""
-
     return {
-        "key": text("key") or one.key,
-        "type": one.kind,
-        "default": text("defaultValue") or one.default,
-        "description": text("description"),
-        "variable": one.variable,
+        "name": one.name,
+        "type": one.type,
+        **sizes,
+        "max_entries": one.max_entries,
+        "programs": list(one.programs),
     }
 
 
+def _parameters(described: document.Document, found: sources.Declared) -> Iterator[dict[str, str]]:
+    """Those of the program, then those that a module or gadget.yaml alone has."""
+    for one in found.parameters.values():
+        said = parameters.said_of(described, one)
+        yield {
+            "key": _text(said, "key") or one.key,
+            "type": one.kind,
+            "default": one.default or _text(said, "defaultValue"),
+            "description": _text(said, "description"),
+            "variable": one.variable,
+        }
+    for kind in ("wasm", "custom"):
+        listed = under(described.root, "params", kind)
+        for name, said in listed.items() if listed else ():
+            yield {
+                "key": _text(said, "key") or name,
+                "type": _text(said, "typeHint") or _text(said, "type"),
+                "default": _text(said, "defaultValue"),
+                "description": _text(said, "description"),
+                "variable": "",
+            }
+
+
+def _text(said: document.Value | None, key: str) -> str:
+    value = said.get(key) if said else None
+    return value.text() if value else ""
+
+
 def _source(described: document.Document, program: Object | None, one: Source) -> dict[str, Any]:
-    said = _under(described.root, "datasources", one.name)
+    said = under(described.root, "datasources", one.name)
     notes = said.get("annotations") if said else None
     listed = said.get("fields") if said else None
     all_fields = list(one.fields)
@@ -207,10 +237,3 @@ def targets(source: document.Value | None) -> dict[tuple[str, str], str]:
         for name, value in (listed.items() if listed else ())
         for key, text in texts(value.get("annotations")).items()
     }
-
-
-def _under(value: document.Value, *keys: str) -> document.Value | None:
-    found: document.Value | None = value
-    for key in keys:
-        found = found.get(key) if found else None
-    return found

@@ -43,12 +43,22 @@ class Source:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A constant that can be set before the program is loaded."""
+    """A constant that can be set before the program is loaded.
+
+    Attributes:
+        kind: what it takes, in Inspektor Gadget's words.
+        default: of numbers and booleans, as the program has it; else nothing.
+        key: the name that users see where gadget.yaml gives none.
+        size: in bytes.
+        is_lost: it has a value in the program that is not read.
+    """
 
     variable: str
     kind: str
     default: str
     key: str
+    size: int = 0
+    is_lost: bool = False
 
 
 @dataclass
@@ -188,25 +198,32 @@ def _parameter(program: Object, name: str, found: Declared) -> None:
     if raw is None:
         found.problems.append(f"parameter {name} has to be `const volatile`, in .rodata")
         return
-    types = program.btf
-    inner = types.peel(variable.type)
-    kind = parameter_kind(types, variable.type)
-    default = ""
-    if kind == "bool" or kind.startswith(("int", "uint")):
-        signed = bool(inner.encoding & b.SIGNED)
-        number = int.from_bytes(raw, "little", signed=signed)
-        default = str(number) if kind != "bool" else str(bool(number)).lower()
-    found.parameters[name] = Parameter(name, kind, default, _key(types, variable))
+    kind = parameter_kind(program.btf, variable.type)
+    if not kind:
+        found.problems.append(f"parameter {name} is of a type that Inspektor Gadget can't set")
+        return
+    default = _default(kind, raw)
+    is_lost = not default and any(raw)
+    key = _key(program.btf, variable)
+    found.parameters[name] = Parameter(name, kind, default, key, len(raw), is_lost)
+
+
+def _default(kind: str, raw: bytes) -> str:
+    if kind == "bool":
+        return str(any(raw)).lower()
+    if not kind.startswith(("int", "uint")):
+        return ""
+    return str(int.from_bytes(raw, "little", signed=kind.startswith("int")))
 
 
 def parameter_kind(types: Btf, number: int) -> str:
     """What a parameter takes, in Inspektor Gadget's words; empty for what it cannot say."""
     inner = types.peel(number)
-    if inner.kind == b.ARRAY and types.size(inner.type) == 1:
+    if inner.kind == b.ARRAY and "char" in f.type_names(types, inner.type):
         return "string"
     if inner.kind == b.STRUCT and inner.name == "gadget_l3endpoint_t":
         return "ip"
-    return f.scalar_kind(inner) or ""
+    return f.scalar_kind(inner) or "" if inner.kind in (b.INT, b.FLOAT) else ""
 
 
 _USUAL_KEYS = {

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from igsdk.image import fields as f
-from igsdk.image import vocabulary
-from igsdk.image.document import flat
+from igsdk.image import parameters, programs
 from igsdk.image.inspection import targets
 
 if TYPE_CHECKING:
@@ -21,17 +20,9 @@ if TYPE_CHECKING:
     from igsdk.image.elf import Map, Object
     from igsdk.image.sources import Declared, Source
 
-_SECTIONS = (
-    *("kprobe/", "kretprobe/", "uprobe/", "uretprobe/", "usdt/", "tracepoint/"),
-    *("raw_tracepoint/", "raw_tp/", "fentry/", "fexit/", "tp_btf/", "socket", "classifier/"),
-    *("lsm/", "perf_event/", "sockops", "sk_skb", "sk_msg"),
-    *(f"iter/{kind}" for kind in ("task", "task_file", "tcp", "udp", "ksym", "bpf_map_elem")),
-)
-_UPROBES = ("uprobe/", "uretprobe/", "usdt/")
-_FILTER = "gadget_mntns_filter_map"
 #: names with a meaning -> type, size of key, size of value, entries; None: any
 _SHAPES = {
-    _FILTER: ("HASH", 8, 4, 1024),
+    programs.FILTER: ("HASH", 8, 4, 1024),
     "ig_kstack": ("STACK_TRACE", 4, 127 * 8, None),
     "ig_ustack": ("STACK_TRACE", 4, 127 * 8, None),
     "ig_build_id": ("HASH", 4, 127 * 32, None),
@@ -56,44 +47,11 @@ _GPL = (
 def check(document: Document, program: Object, declared: Declared) -> list[str]:
     """What is wrong with the object, each in a sentence without its full stop."""
     return [
-        *_sections(document, program),
+        *programs.traps(document, program, declared),
         *(text for one in program.maps.values() for text in _map(program, one)),
         *_stacks(program, declared),
         *_names(document, program, declared),
-        *_attached(program, declared),
     ]
-
-
-def _sections(document: Document, program: Object) -> Iterator[str]:
-    for one in program.programs:
-        if not one.section.startswith(_SECTIONS):
-            yield f"program {one.name}: Inspektor Gadget attaches nothing to {one.section}"
-        target = _attached_to(document, one.name) or one.section.partition("/")[2]
-        if one.section.startswith(_UPROBES) and target != "gadget_program_disabled":
-            file, colon, symbol = target.partition(":")
-            if not colon or not symbol or not file:
-                yield f"program {one.name}: {one.section} is not uprobe/FILE:SYMBOL"
-            elif "/" in file and not file.startswith("/"):
-                yield f"program {one.name}: {file} is neither a library's name nor a whole path"
-        if one.section.startswith("perf_event/"):
-            yield from _sampling(document, one.name)
-
-
-def _program_keys(document: Document, name: str) -> dict[str, str]:
-    programs = document.root.get("programs")
-    said = programs.get(name) if programs else None
-    return {key.lower(): value.text() for key, value in flat(said)}
-
-
-def _attached_to(document: Document, name: str) -> str:
-    return _program_keys(document, name).get("attach_to", "")
-
-
-def _sampling(document: Document, name: str) -> Iterator[str]:
-    said = _program_keys(document, name)
-    for key in (*vocabulary.SAMPLING, "sampler.frequency"):
-        if key not in said:
-            yield f"program {name} samples, for which gadget.yaml has to say programs.{name}.{key}"
 
 
 def _map(program: Object, one: Map) -> Iterator[str]:
@@ -106,7 +64,7 @@ def _map(program: Object, one: Map) -> Iterator[str]:
     if any(want is not None and want != got for want, got in zip(wanted, has, strict=True)):
         words = ", ".join(str(want) for want in wanted if want is not None)
         yield f"map {one.name} has to be {words} (type, bytes of key and value, entries)"
-    if one.name == _FILTER and one.flags:
+    if one.name == programs.FILTER and one.flags:
         yield f"map {one.name} must have no flags"
     counted = one.max_entries or "ig_build_id_max_entries" in program.btf.variables
     if one.name == "ig_build_id" and not counted:
@@ -156,18 +114,7 @@ def _names(document: Document, program: Object, declared: Declared) -> Iterator[
             known.add(one.name)
 
 
-def _attached(program: Object, declared: Declared) -> Iterator[str]:
-    """Probes of user space are attached by container; nobody asks for them otherwise."""
-    probes = [one for one in program.programs if one.section.startswith(_UPROBES)]
-    types = {name for one in declared.sources.values() for f_ in one.fields for name in f_.types}
-    if probes and _FILTER not in program.maps and not types & set(f.NAMESPACES):
-        yield (
-            f"program {probes[0].name} is never attached: a probe of user space needs the map "
-            f"{_FILTER} or a field of type gadget_mntns_id"
-        )
-
-
-def warnings(program: Object, declared: Declared) -> list[str]:
+def warnings(document: Document, program: Object, declared: Declared) -> list[str]:
     """What may be meant."""
     found = [] if program.license in _GPL else [_license(program.license)]
     for source in declared.sources.values():
@@ -176,6 +123,8 @@ def warnings(program: Object, declared: Declared) -> list[str]:
             "a pointer and a member without a name never do"
             for name in source.passed_over
         ]
+    found += programs.doubts(document, program)
+    found += parameters.doubts(document, declared)
     return found
 
 

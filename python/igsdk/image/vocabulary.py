@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 
     from igsdk.image.fields import Field
 
-    #: a text and the fields of the data source by name -> what is wrong, or nothing
-    Check = Callable[[str, Mapping[str, Field]], str]
+    #: the fields of a data source by name, or None where nobody knows them all
+    Known = Mapping[str, Field] | None
+    #: a text and those fields -> what is wrong, or nothing
+    Check = Callable[[str, Known], str]
 
 TOP_LEVEL = (
     *("name", "description", "homepageURL", "documentationURL", "sourceURL", "annotations"),
     *("datasources", "params", "paramDefaults", "programs", "ebpfParams", "operator"),
 )
+#: the annotation of a gadget that has a data source of containers
+CONTAINERS = "enable-containers-datasource"
 #: annotations of these beginnings are for other programs, which show gadgets' output
 FOREIGN = ("flamegraph.", "views.")
 TEMPLATES = (
@@ -33,36 +37,47 @@ TEMPLATES = (
     *("comm", "pcomm", "pid", "ppid", "tid", "ptid", "uid", "gid", "ns", "mntns_id", "netns_id"),
     *("l4endpoint", "syscall", "errorString", "user_stack"),
 )
+#: the ways to show rows that a data source has where it names none
+USUAL_MODES = ("columns", "json", "jsonpretty", "none", "yaml")
 _MODES = ("columns", "json", "jsonpretty", "yaml", "none", "raw", "pcap-ng", "histogram")
 _DURATION = re.compile(r"0|[+]?([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+")
 
 
-def _any(text: str, known: Mapping[str, Field]) -> str:  # noqa: ARG001
+def _any(text: str, known: Known) -> str:  # noqa: ARG001
     return ""
 
 
-def _bool(text: str, known: Mapping[str, Field]) -> str:  # noqa: ARG001
-    return "" if text.lower() in ("true", "false") else "has to be true or false"
+def _bool(text: str, known: Known) -> str:  # noqa: ARG001
+    return "" if text in ("true", "false") else "has to be true or false"
 
 
-def _count(text: str, known: Mapping[str, Field]) -> str:  # noqa: ARG001
+def _count(text: str, known: Known) -> str:  # noqa: ARG001
     return "" if text.isdecimal() else "has to be a whole number"
 
 
-def _duration(text: str, known: Mapping[str, Field]) -> str:  # noqa: ARG001
+def _width(text: str, known: Known) -> str:
+    return "" if text == "type" else _count(text, known)
+
+
+def _duration(text: str, known: Known) -> str:  # noqa: ARG001
     return "" if _DURATION.fullmatch(text) else "has to be a duration: 500ms, 10s, 1m"
 
 
-def _numbers(text: str, known: Mapping[str, Field]) -> str:  # noqa: ARG001
+def _numbers(text: str, known: Known) -> str:  # noqa: ARG001
+    return next(filter(None, map(wrong_number, text.split(","))), "")
+
+
+def wrong_number(text: str) -> str:
+    """Whether Inspektor Gadget reads a number there; it knows more ways to write one."""
     try:
-        list(map(float, text.split(",")))
+        float(text)
     except ValueError:
-        return "has to be numbers with commas between them"
+        return f"has {text!r} where a number has to be"
     return ""
 
 
 def _one_of(*words: str) -> Check:
-    def check(text: str, known: Mapping[str, Field]) -> str:  # noqa: ARG001
+    def check(text: str, known: Known) -> str:  # noqa: ARG001
         if text in words:
             return ""
         return f"has to be one of {', '.join(words)}{meant(text, words)}"
@@ -70,33 +85,36 @@ def _one_of(*words: str) -> Check:
     return check
 
 
-def _some_of(*words: str) -> Check:
-    one = _one_of(*words)
-    return lambda text, known: next(
-        filter(None, (one(w.strip(), known) for w in text.split(","))), ""
-    )
+def _mode(text: str, known: Known) -> str:
+    """One way to show rows; a module brings words of its own."""
+    return _one_of(*_MODES)(text, known) if known is not None else ""
 
 
-def field_named(text: str, known: Mapping[str, Field]) -> str:
-    """Whether there is a field of that name."""
-    if text.lower() in known:
+def _modes(text: str, known: Known) -> str:
+    return next(filter(None, (_mode(word, known) for word in text.split(","))), "")
+
+
+def field_named(text: str, known: Known) -> str:
+    """Whether there is a field of that name, which in a value counts with its case."""
+    if known is None or (text.lower() in known and known[text.lower()].name == text):
         return ""
     names = [one.name for one in known.values()]
     return f"names a field {text!r} that does not exist{meant(text, names)}"
 
 
-def _fields(text: str, known: Mapping[str, Field]) -> str:
-    return next(filter(None, (field_named(w.strip(), known) for w in text.split(","))), "")
+def _fields(text: str, known: Known) -> str:
+    return next(filter(None, (field_named(word, known) for word in text.split(","))), "")
 
 
-def _integer_field(text: str, known: Mapping[str, Field]) -> str:
+def _integer_field(text: str, known: Known) -> str:
     wrong = field_named(text, known)
-    if wrong or known[text.lower()].is_integer:
+    if wrong or known is None or known[text.lower()].is_integer:
         return wrong
     return f"has to name an integer, and {text} is of type {known[text.lower()].kind}"
 
 
 OF_SOURCES: dict[str, Check] = {
+    "description": _any,
     "fetch-interval": _duration,
     "fetch-count": _count,
     "ebpf.map.flush-on-stop": _bool,
@@ -104,8 +122,8 @@ OF_SOURCES: dict[str, Check] = {
     "ebpf.rest.name": _any,
     "ebpf.rest.len": _integer_field,
     "cli.clear-screen-before": _bool,
-    "cli.supported-output-modes": _some_of(*_MODES),
-    "cli.default-output-mode": _one_of(*_MODES),
+    "cli.supported-output-modes": _modes,
+    "cli.default-output-mode": _mode,
     "pcap.payload": field_named,
     "pcap.timestamp": field_named,
     "pcap.packet-length": field_named,
@@ -128,11 +146,12 @@ OF_SOURCES: dict[str, Check] = {
 ENVIRONMENT = "env.fields."
 OF_FIELDS: dict[str, Check] = {
     "description": _any,
+    "content-type": _any,
     "value.one-of": _any,
     "template": _one_of(*TEMPLATES),
-    "columns.width": _count,
-    "columns.minwidth": _count,
-    "columns.maxwidth": _count,
+    "columns.width": _width,
+    "columns.minwidth": _width,
+    "columns.maxwidth": _width,
     "columns.alignment": _one_of("left", "right"),
     "columns.ellipsis": _one_of("none", "end", "start", "middle"),
     "columns.hidden": _bool,
@@ -140,7 +159,7 @@ OF_FIELDS: dict[str, Check] = {
     "columns.hex": _bool,
     "columns.alias": _any,
     "columns.precision": _count,
-    "columns.replace": _any,
+    "columns.replace": field_named,
     "json.skip": _bool,
     "metrics.type": _one_of("key", "counter", "gauge", "histogram"),
     "metrics.name": _any,
@@ -172,3 +191,12 @@ EMITTING = {
     "process": ("emitstats", "interval", "first-interval", "fields", "count"),
     "cgroup": ("emitstats", "interval", "first-interval", "count"),
 }
+#: parameters that every program has, or those with maps that are drained or on an interface
+OF_EBPF = ("trace-pipe", "map-fetch-interval", "map-fetch-count", "iface")
+#: whose parameters can have a default of the gadget's
+OPERATORS = (
+    *("oci", "kubemanager", "localmanager", "ustack", "filter", "sort", "limiter", "cli"),
+    *("otel-metrics", "otel-logs", "otel-profiles", "formatters", "combiner", "ebpf", "process"),
+    *("cgroup", "env", "uidgidresolver", "socketenricher", "kubeipresolver", "kubenameresolver"),
+    "generate_networkpolicy",
+)
