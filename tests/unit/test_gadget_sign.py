@@ -50,7 +50,7 @@ def test_a_signature_that_openssl_accepts(
         assert run(["gadget", "sign", str(image), "--key", str(key)]) == 0
     after = layout.read(str(image))
     assert after.image() == before.image()
-    tag = f"{NAME}:{digest.replace(':', '-')}.sig"
+    tag = f"{digest.replace(':', '-')}.sig"
     [entry] = [one for one in after.entries if layout.entry_name(one) == tag]
     assert len(after.entries) == 2
     assert len(after.blobs) == len(before.blobs) + 3

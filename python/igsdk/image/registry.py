@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urljoin, urlsplit, urlunsplit
 
-from igsdk._errors import ImageUnreadable, RegistryRefused
+from igsdk._errors import ImageUnreadable, RegistryRefused, UsageError
 from igsdk.image import oci
 from igsdk.image.inspection import parsed
 from igsdk.image.layout import Layout, entry_name
@@ -38,11 +38,19 @@ class Registry:
             The digest of the index.
         """
         top = layout.image()
+        self._check_wanted(reference, top["digest"])
         self._push_index(layout, top)
         self.push_signature(layout)
         if reference.tag:
             self._put_manifest(layout, top, reference.tag)
         return str(top["digest"])
+
+    def _check_wanted(self, reference: Reference, digest: str) -> None:
+        if reference.digest not in ("", digest):
+            raise UsageError(
+                f"The image is {digest}, not the one that {reference} names.",
+                "Leave the digest away; it follows from the image.",
+            )
 
     def push_signature(self, layout: Layout) -> None:
         """Brings up the signatures of an image that is there already, or soon will be."""
@@ -116,7 +124,7 @@ class Registry:
             if not architecture or oci.architecture_of(entry) == architecture:
                 self._pull_manifest(layout, entry)
         if not architecture:
-            self._pull_signature(layout, reference, top["digest"])
+            self._pull_signature(layout, top["digest"])
         return layout
 
     def _pull_manifest(self, layout: Layout, entry: oci.Json) -> None:
@@ -129,13 +137,13 @@ class Registry:
                 body = self._transport.ask("GET", path, (200,)).body
                 self._check(layout.add("", body)["digest"], part["digest"])
 
-    def _pull_signature(self, layout: Layout, reference: Reference, digest: str) -> None:
+    def _pull_signature(self, layout: Layout, digest: str) -> None:
         tag = signature_tag(digest)
         answer = self._get_manifest(tag, (200, 404))
         if answer.status == 200:
             entry = oci.descriptor(oci.MANIFEST, answer.body)
             self._pull_manifest(layout, entry)
-            layout.name(entry, f"{reference.name}:{tag}")
+            layout.name(entry, tag)
 
     def _get_manifest(self, name: str, expected: tuple[int, ...]) -> Answer:
         headers = {"Accept": _ACCEPTED}

@@ -53,11 +53,12 @@ def sign(layout: Layout, key: EllipticCurvePrivateKey, repository: str) -> oci.J
     data = oci.encode(manifest)
     made = oci.descriptor(oci.MANIFEST, data)
     tag = signature_tag(digest)
-    for old in [one for one in layout.entries if entry_name(one).endswith(f":{tag}")]:
+    for old in [one for one in layout.entries if entry_name(one).endswith(tag)]:
         layout.entries.remove(old)
         layout.blobs.pop(old["digest"], None)
     layout.blobs[made["digest"]] = data
-    layout.name(made, f"{repository}:{tag}")
+    # Without the image's name: so Inspektor Gadget looks it up in its own store.
+    layout.name(made, tag)
     return made
 
 
