@@ -45,6 +45,12 @@ static __always_inline void account_release(u32 slot, struct igsdk_account *acco
 	bpf_map_push_elem(&free_accounts, &slot, 0);
 }
 
+/* The accounts for what finds no room are set aside early, and most are never used. */
+static __always_inline bool is_used(const struct igsdk_account *account)
+{
+	return account->totals.alloc_calls || account->totals.fail_calls;
+}
+
 static long resend_account(u32 index, void *data)
 {
 	u32 slot = step(&account_cursor, next_account < accounts_max ? next_account : accounts_max);
@@ -55,7 +61,8 @@ static long resend_account(u32 index, void *data)
 		return 1;
 	if (!account || !copy || !(account->generation & 1))
 		return 0;
-	account_send(slot);
+	if (is_used(account))
+		account_send(slot);
 	if (account_state(account) != IGSDK_ENDED_PROCESS)
 		return 0;
 	if (!copy->ended_at)
