@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.support.terminal import CTRL_C, Terminal
 
+from igsdk.cli.signals import Signals
 from igsdk.profile import Profile
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +50,20 @@ def appears(path: Path) -> bool:
 
 def is_whole(folder: Path) -> bool:
     return Profile.read(folder / "igsdk.pb.gz").total("inuse_space") > 0
+
+
+def test_many_descriptors() -> None:
+    """Where each probe has one of its own they go beyond 1023, which select() can't take."""
+    read, write = os.pipe()
+    high = fcntl.fcntl(read, fcntl.F_DUPFD, 1500)
+    try:
+        with Signals() as signals:
+            assert signals.wait([high], 0.01) == []
+            os.write(write, b"x")
+            assert signals.wait([high], None) == [high]
+    finally:
+        for descriptor in (read, write, high):
+            os.close(descriptor)
 
 
 class TestWithoutACommand:

@@ -9,6 +9,7 @@ on a signal does what it always does. A signal that was ignored when we were sta
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -88,10 +89,13 @@ class Signals:
         Returns:
             The descriptors that are readable.
         """
-        ready, _, _ = select.select([self._read, *descriptors], [], [], timeout)
+        poller = select.poll()  # select() takes no descriptor above 1023
+        for descriptor in (self._read, *descriptors):
+            poller.register(descriptor, select.POLLIN)
+        ready = poller.poll(None if timeout is None else math.ceil(timeout * 1000))
         with contextlib.suppress(BlockingIOError):
             os.read(self._read, 64)
-        return [fd for fd in ready if fd != self._read]
+        return [fd for fd, _ in ready if fd != self._read]
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
