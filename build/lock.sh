@@ -21,5 +21,7 @@ pin build/requirements-proto.in -o build/requirements-proto.txt
 pin build/requirements-vm.in -o build/requirements-vm.txt
 [ ! -f tests/requirements-clients.in ] || pin tests/requirements-clients.in \
     -c build/requirements-dev.txt -o tests/requirements-clients.txt
+[ ! -f tests/requirements-frames.in ] || pin tests/requirements-frames.in \
+    -c build/requirements-dev.txt -o tests/requirements-frames.txt
 # No dependencies: the file says which of them are needed. PyTorch takes 3.11 and later.
 lowest=3.11 pin tests/requirements-large.in --no-deps -o tests/requirements-large.txt

@@ -4,8 +4,8 @@
 # .work/venv, the extension and the BPF objects. What is done already is not
 # done again, and then nothing asks the network.
 #
-# usage: build/setup.sh [--clients]     --clients: also the CUDA clients that the
-#                                       examples and the tests run
+# usage: build/setup.sh [--clients | --tests]     --clients: also the CUDA clients that
+#     the examples and the tests run; --tests: and the packages for data frames
 # exit codes: those of build/preflight.sh, 31 packages, 32 no Python, 33 pip,
 # 34 the extension does not build
 set -euo pipefail
@@ -18,6 +18,7 @@ POLICY=/usr/sbin/policy-rc.d
 declare -A SIZES=(
     [dev]="about 250 MB, about a minute"
     [clients]="about 450 MB, 1 to 3 minutes"
+    [frames]="about 260 MB, half a minute"
 )
 
 # The interpreter for the environment: IGSDK_PYTHON, else the newest that the
@@ -134,7 +135,8 @@ exec 9>"$WORK/setup.lock"
 flock -n 9 || { say "igsdk: waits for another set-up of this clone"; flock 9; }
 
 wanted=(dev:build/requirements-dev.txt)
-[ "${1-}" != --clients ] || wanted+=(clients:tests/requirements-clients.txt)
+case "${1-}" in --clients | --tests) wanted+=(clients:tests/requirements-clients.txt) ;; esac
+[ "${1-}" != --tests ] || wanted+=(frames:tests/requirements-frames.txt)
 
 # First what is missing, then whether it can be had, then the installation.
 plan=()

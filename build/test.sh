@@ -7,5 +7,5 @@ cd "$(dirname "$0")/.."
 
 build/preflight.sh machine
 give_to_caller_at_exit
-build/setup.sh --clients
+build/setup.sh --tests
 "$VENV/bin/python" -m pytest "$@"

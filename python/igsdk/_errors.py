@@ -13,6 +13,8 @@ IgsdkError
 ├── GadgetInvalid        10   a gadget that does not compile, or whose metadata does not fit
 ├── ImageUnreadable      11   an image that is none, is cut short, or whose bytes changed
 ├── RegistryRefused      12   a registry that says no: password, name, rights
+├── RunRefused           13   a daemon that refuses to run a gadget, or ends its run
+├── AnswerInvalid        14   a daemon's answer that makes no sense, or is not a daemon's
 ├── StartFailed         125   we failed before the command was started
 ├── NotExecutable       126   the command exists and cannot be executed
 └── CommandNotFound     127   the command does not exist
@@ -84,6 +86,14 @@ class ImageUnreadable(IgsdkError):
 
 class RegistryRefused(IgsdkError):
     exit_code = 12
+
+
+class RunRefused(IgsdkError):
+    exit_code = 13
+
+
+class AnswerInvalid(IgsdkError):
+    exit_code = 14
 
 
 class StartFailed(IgsdkError):

@@ -10,7 +10,7 @@ import pytest
 
 import igsdk
 
-HEAVY = ("numpy", "click", "google", "pynvml", "igsdk._native")
+HEAVY = ("numpy", "click", "google", "grpc", "pynvml", "igsdk._native")
 
 
 def modules_after(statement: str) -> set[str]:
@@ -41,7 +41,8 @@ def test_import_is_lazy() -> None:
         ("local", igsdk.UsageError),
         ("local:there", igsdk.UsageError),
         ("smoke:signal", igsdk.UsageError),
-        ("tcp://host:8080", igsdk.TargetUnavailable),
+        ("tcp://host", igsdk.UsageError),
+        ("unix:///nowhere/at/all", igsdk.TargetUnavailable),
         ("k8s:", igsdk.TargetUnavailable),
     ],
 )
@@ -59,5 +60,5 @@ def test_every_error_has_an_exit_code_of_its_own() -> None:
         for error in errors
         if isinstance(error, type) and issubclass(error, igsdk.IgsdkError)
     ]
-    assert len(codes) == 15
+    assert len(codes) == 17
     assert len(set(codes)) == len(codes)

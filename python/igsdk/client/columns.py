@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of one data source as columns, without a Python object for each value.
+
+Numbers are one numpy array a column. Texts and other values of different lengths are their
+bytes one after the other, with the place where each one begins, as Arrow keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from igsdk.client.packets import slots_of
+from igsdk.client.rows import text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import TypeAlias
+
+    import numpy.typing as npt
+    import pandas
+    import pyarrow
+
+    from igsdk.client.kinds import Kind
+    from igsdk.client.schema import DataSource, Field
+
+    Array: TypeAlias = npt.NDArray[Any]
+    Column: TypeAlias = "Array | Packed"
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Values of different lengths.
+
+    Attributes:
+        kind: of the values: string, cstring, bytes or an array.
+        starts: int64, one more than there are values: where in `data` each one begins,
+            counted in bytes, or in elements for arrays.
+        data: uint8, or the elements' own type for arrays.
+    """
+
+    kind: Kind
+    starts: npt.NDArray[np.int64]
+    data: Array
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def objects(self) -> Array:
+        """An array of str, bytes or arrays."""
+        values = np.empty(len(self), dtype=object)
+        cuts = self.starts.tolist()
+        whole: Any = self.data if self.kind.array else self.data.tobytes()
+        for place in range(len(self)):
+            one = whole[cuts[place] : cuts[place + 1]]
+            values[place] = text(one) if self.kind.is_text else one
+        return values
+
+
+class Columns(Mapping[str, "Array"]):
+    """Rows as columns: a numpy array for each field, by full name.
+
+    ``columns["count"]`` has the field's own type; texts are objects of str; arrays of a
+    fixed length have a second axis.
+
+    Attributes:
+        source: the data source.
+        unreadable: rows that were left out, since their bytes did not fit the description.
+    """
+
+    def __init__(
+        self, source: DataSource, columns: dict[str, Column], length: int, unreadable: int = 0
+    ) -> None:
+        self.source = source
+        self.unreadable = unreadable
+        self._columns = columns
+        self._length = length
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self._length
+
+    def __getitem__(self, name: str) -> Array:
+        column = self._columns[name]
+        return column.objects() if isinstance(column, Packed) else column
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __repr__(self) -> str:
+        return f"<{self.source.name}: {self.rows} rows of {len(self)} fields>"
+
+    def column(self, name: str) -> Column:
+        """The column as it is kept; `Packed` for texts and other values of any length."""
+        return self._columns[name]
+
+    def to_pandas(self, hidden: bool = True) -> pandas.DataFrame:
+        """A data frame; needs pandas.
+
+        Args:
+            hidden: whether to take the fields too that the gadget hides.
+
+        Raises:
+            ExtensionMissing: pandas is not installed.
+        """
+        from igsdk.client.frames import to_pandas
+
+        return to_pandas(self, hidden)
+
+    def to_arrow(self, hidden: bool = True) -> pyarrow.Table:
+        """An Arrow table that shares memory with this one where it can; as `to_pandas`."""
+        from igsdk.client.frames import to_arrow
+
+        return to_arrow(self, hidden)
+
+
+class ColumnReader:
+    """Reads packets of one data source."""
+
+    def __init__(self, source: DataSource) -> None:
+        self._source = source
+        self._mark = ">" if source.big_endian else "<"
+        self._slots = _needs(source.fields)
+
+    def read(self, payloads: Iterable[bytes]) -> tuple[Columns, int]:
+        """All rows of some packets as one batch.
+
+        Returns:
+            The columns, and how many packets could not be read at all.
+        """
+        rows: list[Sequence[bytes]] = []
+        broken = 0
+        for payload in payloads:
+            found = slots_of(self._source, payload)
+            broken += found is None
+            rows += found or ()
+        return self.of_rows(rows), broken
+
+    def of_rows(self, rows: list[Sequence[bytes]]) -> Columns:
+        """Rows as lists of slots, as columns; those that do not fit are counted."""
+        slots = list(zip(*rows, strict=False))
+        if not self._all_fit(slots, len(rows)):
+            good = [row for row in rows if all(need.fits(row) for need in self._slots.values())]
+            slots = list(zip(*good, strict=False)) if good else []
+        else:
+            good = rows
+        columns: dict[str, Column] = {}
+        matrices: dict[int, Array] = {}
+        for field in self._source.fields:
+            values = slots[field.slot] if good else ()
+            if field.size and field.slot not in matrices:
+                matrices[field.slot] = _matrix(values, self._slots[field.slot].least)
+            columns[field.name] = (
+                self._member(field, matrices[field.slot])
+                if field.size
+                else self._whole(field, values)
+            )
+        return Columns(self._source, columns, len(good), len(rows) - len(good))
+
+    def _all_fit(self, slots: list[tuple[bytes, ...]], rows: int) -> bool:
+        if not rows:
+            return True
+        return all(
+            number < len(slots) and need.all_fit(slots[number])
+            for number, need in self._slots.items()
+        )
+
+    def _member(self, field: Field, matrix: Array) -> Column:
+        part = matrix[:, field.offset : field.end]
+        if field.kind.width:
+            numbers = self._numbers(field.kind, np.ascontiguousarray(part))
+            return numbers if field.kind.array else numbers[:, 0]
+        if field.kind.name == "cstring":
+            return _cut(field.kind, part)
+        starts = np.arange(len(part) + 1, dtype=np.int64) * field.size
+        return Packed(field.kind, starts, np.ascontiguousarray(part).reshape(-1))
+
+    def _whole(self, field: Field, values: Sequence[bytes]) -> Column:
+        kind = field.kind
+        if kind.name == "cstring":
+            values = [value.partition(b"\0")[0] for value in values]
+        flat = np.frombuffer(b"".join(values), dtype=np.uint8)
+        if kind.is_number:
+            return self._numbers(kind, flat)
+        starts = np.zeros(len(values) + 1, dtype=np.int64)
+        np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=starts[1:])
+        if kind.array:
+            return Packed(kind, starts // kind.width, self._numbers(kind, flat))
+        return Packed(kind, starts, flat)
+
+    def _numbers(self, kind: Kind, data: Array) -> Array:
+        """Bytes as numbers of this machine's own byte order, along the last axis."""
+        numbers: Array = data.view(np.dtype(self._mark + kind.dtype))
+        if kind.name == "bool":
+            return np.equal(numbers, 1)
+        return numbers.astype(numbers.dtype.newbyteorder("="), copy=False)
+
+
+@dataclass(frozen=True)
+class _Need:
+    """What a slot must be, for its fields to have values.
+
+    Attributes:
+        number: the slot.
+        least: how many bytes at least.
+        exact: how many bytes exactly; 0: any.
+        unit: the bytes must be a multiple of it.
+    """
+
+    number: int
+    least: int
+    exact: int = 0
+    unit: int = 1
+
+    def fits(self, row: Sequence[bytes]) -> bool:
+        return self.number < len(row) and self._good(len(row[self.number]))
+
+    def all_fit(self, values: Sequence[bytes]) -> bool:
+        return all(map(self._good, set(map(len, values))))
+
+    def _good(self, length: int) -> bool:
+        if self.exact and length != self.exact:
+            return False
+        return length >= self.least and length % self.unit == 0
+
+
+def _needs(fields: Sequence[Field]) -> dict[int, _Need]:
+    needs: dict[int, _Need] = {}
+    for field in fields:
+        old = needs.get(field.slot, _Need(field.slot, 0))
+        whole = field.kind.width if not field.size else 0
+        exact = whole if field.kind.is_number else 0
+        unit = whole if field.kind.array else 1
+        if old.exact and exact and old.exact != exact:
+            exact = -1  # two numbers of different widths can't both be all of it
+        needs[field.slot] = _Need(
+            field.slot, max(old.least, field.end), exact or old.exact, max(old.unit, unit or 1)
+        )
+    return needs
+
+
+def _matrix(values: Sequence[bytes], least: int) -> Array:
+    """Slots of the same struct as one row of bytes each."""
+    if len(set(map(len, values))) > 1:
+        values = [value[:least] for value in values]
+    stride = len(values[0]) if values else least
+    return np.frombuffer(b"".join(values), dtype=np.uint8).reshape(len(values), stride)
+
+
+def _cut(kind: Kind, part: Array) -> Packed:
+    """Texts of fixed size, each up to its first zero byte."""
+    before_zero = np.logical_and.accumulate(part != 0, axis=1)
+    starts = np.zeros(len(part) + 1, dtype=np.int64)
+    np.cumsum(before_zero.sum(axis=1), out=starts[1:])
+    return Packed(kind, starts, part[before_zero])

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows inside of a packet, as lists of byte slots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from igsdk._proto import gadget_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from igsdk.client.schema import DataSource
+
+
+def slots_of(source: DataSource, payload: bytes) -> list[Sequence[bytes]] | None:
+    """One list of slots for each row of a packet; None where the bytes are no packet."""
+    try:
+        if source.array:
+            rows = pb.GadgetDataArray.FromString(payload).dataArray
+            return [row.payload for row in rows]
+        return [pb.GadgetData.FromString(payload).data.payload]
+    except DecodeError:
+        return None
