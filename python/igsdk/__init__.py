@@ -21,6 +21,7 @@ from ._version import __version__
 if TYPE_CHECKING:
     from ._connect import connect
     from ._errors import (
+        AnswerInvalid,
         CommandNotFound,
         ExtensionMissing,
         GadgetInvalid,
@@ -33,17 +34,24 @@ if TYPE_CHECKING:
         PermissionMissing,
         ProfileUnreadable,
         RegistryRefused,
+        RunRefused,
         StartFailed,
         TargetUnavailable,
         UsageError,
     )
     from ._events import Event
+    from .client.columns import Columns
+    from .client.gadget import Gadget
+    from .client.rows import Row
     from .profile import Profile
 
 __all__ = [
+    "AnswerInvalid",
+    "Columns",
     "CommandNotFound",
     "Event",
     "ExtensionMissing",
+    "Gadget",
     "GadgetInvalid",
     "IgsdkError",
     "ImageUnreadable",
@@ -55,6 +63,8 @@ __all__ = [
     "Profile",
     "ProfileUnreadable",
     "RegistryRefused",
+    "Row",
+    "RunRefused",
     "StartFailed",
     "TargetUnavailable",
     "UsageError",
@@ -63,7 +73,14 @@ __all__ = [
 ]
 
 #: name -> module that has it; what is not here is an error and lives in _errors
-_HOMES = {"Event": "._events", "Profile": ".profile", "connect": "._connect"}
+_HOMES = {
+    "Columns": ".client.columns",
+    "Event": "._events",
+    "Gadget": ".client.gadget",
+    "Profile": ".profile",
+    "Row": ".client.rows",
+    "connect": "._connect",
+}
 
 
 def __getattr__(name: str) -> object:

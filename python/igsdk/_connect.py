@@ -3,35 +3,68 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from ._errors import TargetUnavailable, UsageError
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from ._run import LocalRuntime
+    from .client.remote import RemoteRuntime
 
-_LATER = ("unix", "tcp", "k8s")
+_CONNECT_TIMEOUT, _CALL_TIMEOUT = 5.0, 120.0
 
 
-def connect(target: str = "local:") -> LocalRuntime:
+@overload
+def connect(target: Literal["local:"] = ...) -> LocalRuntime: ...
+
+
+@overload
+def connect(
+    target: str, *, connect_timeout: float = ..., call_timeout: float = ...
+) -> LocalRuntime | RemoteRuntime: ...
+
+
+def connect(
+    target: str = "local:",
+    *,
+    connect_timeout: float = _CONNECT_TIMEOUT,
+    call_timeout: float = _CALL_TIMEOUT,
+) -> LocalRuntime | RemoteRuntime:
     """Opens a runtime, to be used as a context manager.
 
     Args:
         target: ``local:`` traces on this machine, in this process, as root.
+            ``unix:///PATH`` and ``tcp://HOST:PORT`` are daemons of the gadget service, such
+            as Inspektor Gadget's, which run any gadget.
+        connect_timeout: seconds to wait for a daemon's connection.
+        call_timeout: seconds to wait for a daemon's answer, and for a run to start there:
+            it may have an image to fetch.
 
     Raises:
         UsageError: the target is not a URL of a kind that igsdk knows.
-        TargetUnavailable: the kind is known and not built yet.
-        ExtensionMissing: ``local:``, and the native extension is not installed.
+        TargetUnavailable: it cannot be reached, or its kind is not built yet.
+        PermissionMissing: a daemon's socket is not for us.
+        AnswerInvalid: what answers is no gadget daemon.
+        ExtensionMissing: ``local:``, and the native extension is not installed; or a
+            daemon, and grpcio is not.
     """
     scheme, colon, rest = target.partition(":")
-    if colon and scheme in _LATER:
+    if colon and scheme in ("unix", "tcp"):
+        from .client.remote import RemoteRuntime
+
+        return RemoteRuntime(target, connect_timeout, call_timeout)
+    if colon and scheme == "k8s":
         raise TargetUnavailable(
             f"This version of igsdk cannot reach {target} yet.",
             "Run it on the machine itself, with the target local:.",
         )
     if scheme != "local" or not colon or rest:
-        raise UsageError(f"{target!r} is not a target.", "Use local:, which is this machine.")
+        raise UsageError(
+            f"{target!r} is not a target.",
+            "Use local:, which is this machine, unix:///PATH or tcp://HOST:PORT.",
+        )
     from ._run import LocalRuntime
 
     return LocalRuntime()

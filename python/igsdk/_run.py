@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _abi
-from ._errors import UsageError
+from ._errors import TargetUnavailable, UsageError
 from ._events import AttachedLibrary, Event, ProcessInfo, Site
 from ._results import result_name
 from ._units import plural
@@ -118,6 +118,15 @@ class LocalRuntime:
             program=_program(gadget, plain_http) if gadget else None,
         )
         return Run(selection, options)
+
+    def describe(self, image: str, *_: object, **__: object) -> NoReturn:
+        """A daemon's, see `connect`: this machine's kernel has igsdk's own program only."""
+        raise TargetUnavailable(
+            f"The target local: cannot run {image}, only igsdk's own program.",
+            "Connect to a daemon, such as `ig daemon`, at unix:///PATH or tcp://HOST:PORT.",
+        )
+
+    run = describe
 
 
 class Run:

@@ -63,7 +63,8 @@ def _start(
 ) -> Run:
     from igsdk._connect import connect
 
-    runtime = stack.enter_context(connect(target))
+    runtime = connect(target)
+    stack.enter_context(runtime)
     before()
     return stack.enter_context(runtime.profile_cuda_memory(**settings))
 

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon of the gadget service: Inspektor Gadget's own, or one that speaks as it does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from igsdk._errors import TargetUnavailable, UsageError
+from igsdk._proto import gadget_pb2 as pb
+from igsdk.client.address import resolve
+from igsdk.client.gadget import Gadget, read_gadget
+from igsdk.client.parameters import needed_to_describe, settle
+from igsdk.client.run import GadgetRun, request_for
+from igsdk.client.stream import LEVELS
+from igsdk.client.transport import GADGET_INFO, INFO, Channel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+_PROTOCOL = 1
+
+
+class RemoteRuntime:
+    """One daemon, to be used as a context manager.
+
+    Args:
+        target: ``unix:///PATH`` or ``tcp://HOST:PORT``.
+        connect_timeout: seconds to wait for the connection.
+        call_timeout: seconds to wait for an answer, and for a run to start: the daemon may
+            have an image to fetch.
+
+    Attributes:
+        target: as given.
+        version: the daemon's own version.
+
+    Raises:
+        UsageError: the target or a timeout makes no sense.
+        TargetUnavailable: it cannot be reached.
+        PermissionMissing: its socket is not for us.
+        AnswerInvalid: what answers is no gadget daemon.
+        ExtensionMissing: grpcio is not installed.
+    """
+
+    def __init__(
+        self, target: str, connect_timeout: float = 5.0, call_timeout: float = 120.0
+    ) -> None:
+        if connect_timeout <= 0 or call_timeout <= 0:
+            raise UsageError("A timeout has to be positive.", "Give seconds, such as 5.")
+        self.target = target
+        self._call_timeout = call_timeout
+        self._channel = Channel(target, resolve(target))
+        try:
+            self._channel.wait_ready(connect_timeout)
+            info = self._channel.ask(INFO, pb.InfoRequest(), pb.InfoResponse, connect_timeout)
+        except BaseException:
+            self._channel.close()
+            raise
+        self.version = info.serverVersion
+
+    def __enter__(self) -> RemoteRuntime:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection, and with it runs that still go on."""
+        self._channel.close()
+
+    def describe(self, image: str, params: Mapping[str, Any] | None = None) -> Gadget:
+        """What a gadget takes and gives, without running it.
+
+        Args:
+            image: name of the gadget's image, as in ``trace_open:latest``.
+            params: values, of which only those count that say how to get the image: pull,
+                annotate, validate-metadata.
+
+        Raises:
+            RunRefused: the daemon has no such image, or does not take it.
+            TargetUnavailable, AnswerInvalid: as for the connection.
+        """
+        request = pb.GetGadgetInfoRequest(
+            imageName=image, paramValues=needed_to_describe(params or {}), version=_PROTOCOL
+        )
+        answer = self._channel.ask(
+            GADGET_INFO, request, pb.GetGadgetInfoResponse, self._call_timeout
+        )
+        return read_gadget(answer.gadgetInfo, image)
+
+    def run(
+        self,
+        image: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        log_level: str = "info",
+    ) -> GadgetRun:
+        """Makes a run, to be used as a context manager; it starts when it is entered.
+
+        The gadget is described first, and the parameters are checked against that.
+
+        Args:
+            image: name of the gadget's image.
+            params: values by full name, short name or alias: text, or Python's own (bool,
+                numbers, seconds for a duration, lists). What is not given has its default.
+            timeout: seconds after which the daemon ends the run by itself.
+            log_level: the least of what to log: error, warning, info, debug, trace; none.
+
+        Raises:
+            UsageError: a parameter that is unknown, has two meanings or does not fit.
+            RunRefused, TargetUnavailable, AnswerInvalid: as `describe`.
+        """
+        level = _level(log_level)
+        if timeout is not None and timeout <= 0:
+            raise UsageError("A timeout has to be positive.", "Give seconds, or None.")
+        values = settle(self.describe(image, params).parameters, params or {})
+        return GadgetRun(
+            self._channel, request_for(image, values, level, timeout), self._call_timeout
+        )
+
+    def profile_cuda_memory(self, **settings: object) -> NoReturn:  # noqa: ARG002
+        """Not yet: `run` gives the rows of the gadget, and nothing that adds them up."""
+        raise TargetUnavailable(
+            f"This version of igsdk cannot profile CUDA memory over {self.target} yet.",
+            "Run it on the machine itself, with the target local:.",
+        )
+
+
+def _level(name: str) -> int:
+    choices = ("none", *LEVELS[2:])
+    if name not in choices:
+        raise UsageError(f"There is no log level {name!r}.", f"Use one of {', '.join(choices)}.")
+    return 0 if name == "none" else LEVELS.index(name)

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A gadget that runs in a daemon, from its start to its stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from igsdk._errors import AnswerInvalid, IgsdkError, TargetUnavailable, UsageError
+from igsdk._proto import gadget_pb2 as pb
+from igsdk.client.inbox import Inbox
+from igsdk.client.packets import slots_of
+from igsdk.client.rows import RowReader
+from igsdk.client.stream import Stream
+from igsdk.client.transport import RUN_GADGET, explain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
+
+    from igsdk.client.columns import ColumnReader, Columns
+    from igsdk.client.gadget import Gadget
+    from igsdk.client.rows import Row
+    from igsdk.client.schema import DataSource
+    from igsdk.client.stream import LogLine, Packet
+    from igsdk.client.transport import Channel
+
+#: after a stop the daemon detaches probes and reads maps a last time
+_STOP_TIMEOUT = 30.0
+_LEAVE_TIMEOUT = 5.0
+
+
+class GadgetRun:
+    """A run of any gadget, to be used as a context manager; it starts when entered.
+
+    Rows wait in memory until they are taken, up to 64 MiB of packets. Who takes them too
+    slowly loses some in the daemon, and `losses` says how many packets.
+    """
+
+    def __init__(
+        self, channel: Channel, request: pb.GadgetRunRequest, start_timeout: float
+    ) -> None:
+        self._channel = channel
+        self._request = request
+        self._start_timeout = start_timeout
+        self._stream = Stream(request.imageName)
+        self._inbox = Inbox()
+        self._requests: SimpleQueue[bytes | None] = SimpleQueue()
+        self._described = threading.Event()
+        self._call: Any = None
+        self._stopped = self._cut = False
+        self._error: IgsdkError | None = None
+        self._rows: Iterator[Row] = iter(())
+        self._unreadable = {"unreadable_packets": 0, "unreadable_rows": 0}
+        self._row_readers: dict[str, RowReader] = {}
+        self._column_readers: dict[str, ColumnReader] = {}
+
+    def __enter__(self) -> GadgetRun:
+        if self._call is not None:
+            raise UsageError("A run starts only once.", "Make another one.")
+        self._send(pb.GadgetControlRequest(runRequest=self._request))
+        self._call = self._channel.stream(RUN_GADGET, iter(self._requests.get, None))
+        threading.Thread(target=self._read, name="igsdk run", daemon=True).start()
+        try:
+            self._wait_for_description()
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop(_STOP_TIMEOUT if kind is None else _LEAVE_TIMEOUT)
+
+    @property
+    def gadget(self) -> Gadget:
+        """What runs: its data sources and their fields.
+
+        Raises:
+            UsageError: it has not started.
+        """
+        if self._stream.gadget is None:
+            raise UsageError("The run has not started.", "Use it in a with statement.")
+        return self._stream.gadget
+
+    @property
+    def error(self) -> IgsdkError | None:
+        """What ended the stream before its time; None while it goes on or ended well."""
+        return self._error
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing comes any more, and all that came was taken."""
+        return self._inbox.ended
+
+    @property
+    def logs(self) -> list[LogLine]:
+        """What the daemon logged for this run: the latest 1,000 lines."""
+        return list(self._stream.logs)
+
+    def losses(self) -> dict[str, int]:
+        """What was lost or could not be read, by cause; all zero on a good day.
+
+        packets: dropped by the daemon, because we or the network were slow. repeated: came
+        a second time, and were given. unreadable_packets, unreadable_rows and
+        unreadable_events: did not fit their description. unknown_events: of a type that
+        this version does not know. unread: found no room after the stop. log_lines: older
+        than those in `logs`.
+        """
+        lost = {**self._stream.losses, "unread": self._inbox.dropped}
+        return {cause: count + self._unreadable.get(cause, 0) for cause, count in lost.items()}
+
+    def rows(self, source: str | None = None, timeout: float | None = None) -> Iterator[Row]:
+        """Rows as they come, until the run ends or is stopped.
+
+        Args:
+            source: only those of this data source; rows of others are passed over for good.
+            timeout: end after so many seconds without a packet.
+
+        Raises:
+            UsageError: there is no such data source.
+            IgsdkError: the stream broke; all that came before was given.
+        """
+        self._known(source)
+        while True:
+            for row in self._rows:  # who stops in between goes on here the next time
+                if source is None or row.source == source:
+                    yield row
+            packet = self._inbox.get(timeout)
+            if packet is None:
+                self._complain()
+                return
+            self._rows = iter(self._read_rows(packet))
+
+    def batches(self, timeout: float | None = None) -> Iterator[Columns]:
+        """Packets as columns, as they come; empty ones too. Ends and raises as `rows`."""
+        while (packet := self._inbox.get(timeout)) is not None:
+            yield self._read_columns(packet.source, [packet.payload])
+        self._complain()
+
+    def collect(self, seconds: float | None = None) -> dict[str, Columns]:
+        """All that comes in so many seconds, or until the run ends.
+
+        Where the stream breaks in between, what came before is returned, and `error` says
+        why; with nothing to return it is raised.
+
+        Returns:
+            The columns of each data source by name, without rows for those that gave none.
+        """
+        until = None if seconds is None else time.monotonic() + seconds
+        payloads: dict[str, list[bytes]] = {name: [] for name in self.gadget.sources}
+        while (left := _left(until)) != 0 and (packet := self._inbox.get(left)) is not None:
+            payloads[packet.source.name].append(packet.payload)
+        if not any(payloads.values()):
+            self._complain()
+        sources = self.gadget.sources
+        return {
+            name: self._read_columns(sources[name], packed) for name, packed in payloads.items()
+        }
+
+    def stop(self, timeout: float = _STOP_TIMEOUT) -> None:
+        """Ends the gadget and waits for the daemon to be done; what came stays to be taken.
+
+        Args:
+            timeout: how many seconds to wait; then the stream is cut.
+        """
+        if self._stopped or self._call is None:
+            return
+        self._stopped = True
+        self._inbox.hurry()
+        self._send(pb.GadgetControlRequest(stopRequest=pb.GadgetStopRequest()))
+        try:
+            self._inbox.wait_closed(timeout)
+        finally:
+            self._leave()
+
+    def _send(self, request: pb.GadgetControlRequest) -> None:
+        self._requests.put(request.SerializeToString())
+
+    def _leave(self) -> None:
+        """Cuts the stream if it goes on still, and lets gRPC's threads and ours end."""
+        self._cut = True
+        self._inbox.hurry()
+        self._call.cancel()
+        self._requests.put(None)
+        self._inbox.wait_closed(_LEAVE_TIMEOUT)
+
+    def _read(self) -> None:
+        """The reading thread: from the first event to the stream's end."""
+        try:
+            for data in self._call:
+                packet = self._stream.take(data)
+                if packet is not None:
+                    self._inbox.put(packet)
+                elif self._stream.gadget is not None:
+                    self._described.set()
+        except grpc.RpcError as error:
+            if not self._cut:
+                self._error = explain(error, self._channel.target)
+        except IgsdkError as error:
+            self._error = error
+            self._call.cancel()
+        finally:
+            self._inbox.close()
+            self._described.set()
+            self._requests.put(None)
+
+    def _wait_for_description(self) -> None:
+        if not self._described.wait(self._start_timeout):
+            raise TargetUnavailable(
+                f"{self._channel.target} did not start the gadget within "
+                f"{self._start_timeout:g} s.",
+                "Allow more time: the daemon may have an image to fetch first.",
+            )
+        if self._stream.gadget is None:
+            raise self._error or AnswerInvalid(
+                f"{self._channel.target} ended the run without saying what it gives.",
+                "Look into the daemon's log.",
+            )
+
+    def _complain(self) -> None:
+        if self._error is not None and self._inbox.ended:
+            raise self._error
+
+    def _known(self, source: str | None) -> None:
+        if source is not None and source not in self.gadget.sources:
+            names = ", ".join(self.gadget.sources) or "none"
+            raise UsageError(f"The gadget has no data source {source!r}.", f"There are: {names}.")
+
+    def _read_rows(self, packet: Packet) -> list[Row]:
+        slots = slots_of(packet.source, packet.payload)
+        if slots is None:
+            self._unreadable["unreadable_packets"] += 1
+            return []
+        if packet.source.name not in self._row_readers:
+            self._row_readers[packet.source.name] = RowReader(packet.source)
+        read = self._row_readers[packet.source.name].read
+        rows = [row for one in slots if (row := read(one)) is not None]
+        self._unreadable["unreadable_rows"] += len(slots) - len(rows)
+        return rows
+
+    def _read_columns(self, source: DataSource, payloads: list[bytes]) -> Columns:
+        from igsdk.client.columns import ColumnReader
+
+        if source.name not in self._column_readers:
+            self._column_readers[source.name] = ColumnReader(source)
+        columns, broken = self._column_readers[source.name].read(payloads)
+        self._unreadable["unreadable_packets"] += broken
+        self._unreadable["unreadable_rows"] += columns.unreadable
+        return columns
+
+
+def _left(until: float | None) -> float | None:
+    return None if until is None else max(0.0, until - time.monotonic())
+
+
+def request_for(
+    image: str, values: Mapping[str, str], log_level: int, timeout: float | None
+) -> pb.GadgetRunRequest:
+    """What to send for a run.
+
+    Args:
+        timeout: seconds after which the daemon ends it by itself.
+    """
+    return pb.GadgetRunRequest(
+        imageName=image,
+        paramValues=dict(values),
+        version=1,
+        logLevel=log_level,
+        timeout=round((timeout or 0) * 1e9),
+    )
