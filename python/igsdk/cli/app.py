@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from igsdk.cli.ending import Ending
 
-_VERBS = ("record", "report", "events", "gadget", "doctor")
+_VERBS = ("record", "report", "events", "run", "gadget", "doctor")
 _INTERRUPTED = 128 + signal.SIGINT
 
 _EXIT_CODES = """\b
@@ -37,6 +37,8 @@ Exit codes:
    10  a gadget that does not compile, or whose metadata does not fit
    11  an image that cannot be read
    12  a registry that refuses
+   13  a daemon that refuses to run a gadget, or ends its run
+   14  a daemon's answer that makes no sense
   130  ended by ctrl-C before there was anything to write
 
 \b
