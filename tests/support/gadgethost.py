@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from igsdk.image import clang, document
 
 from .simdriver import Driver, made_once
@@ -279,7 +280,7 @@ def hosting(
     """
     if not any(flag.startswith("-interval") for flag in flags):
         flags = ("-interval=0", *flags)
-    pipes: Mapping[str, Any] = {key: subprocess.PIPE for key in ("stdin", "stdout", "stderr")}
+    pipes: Mapping[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     words = command(gadget or ours(), driver, *flags, **parameters)
     with subprocess.Popen(words, text=True, **pipes) as process:
         host = Host(process)
