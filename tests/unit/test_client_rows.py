@@ -248,5 +248,5 @@ def test_far_offsets_slots_and_sizes_make_rows_unreadable_and_take_no_memory(
 
 
 def test_fields_called_as_others_begin_are_all_there_when_nested() -> None:
-    row = Row("s", [("a.b", 1), ("a", 2), ("a.b.c", 3)])
+    row = Row([("a.b", 1), ("a", 2), ("a.b.c", 3)])
     assert row.nested() == {"a": {"": 2, "b": {"": 1, "c": 3}}}

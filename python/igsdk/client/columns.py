@@ -223,7 +223,8 @@ class _Need:
         return self.number < len(row) and self._good(len(row[self.number]))
 
     def all_fit(self, values: Sequence[bytes]) -> bool:
-        return all(map(self._good, set(map(len, values))))
+        anything = not self.least and not self.exact and self.unit == 1
+        return anything or all(map(self._good, set(map(len, values))))
 
     def _good(self, length: int) -> bool:
         if self.exact and length != self.exact:

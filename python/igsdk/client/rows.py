@@ -31,12 +31,10 @@ class Row(dict[str, Any]):
 
     __slots__ = ("source",)
 
-    def __init__(self, source: str, values: Iterable[tuple[str, Any]] = ()) -> None:
-        super().__init__(values)
-        self.source = source
+    source: str
 
     def __repr__(self) -> str:
-        return f"<{self.source} {super().__repr__()}>"
+        return f"<{getattr(self, 'source', 'row')} {super().__repr__()}>"
 
     def nested(self) -> dict[str, Any]:
         """The same with a dictionary for each dot: ``{"proc": {"comm": ...}}``.
@@ -70,12 +68,16 @@ class RowReader:
         self._source = source.name
         self._names = tuple(field.name for field in source.fields)
         mark = ">" if source.big_endian else "<"
-        plan = [step for slot in _by_slot(source.fields) for step in _steps(slot, mark)]
+        # Most fields of a gadget are texts in slots of their own: those go the short way.
+        texts = [field for field in source.fields if _is_whole_text(field)]
+        others = [field for field in source.fields if not _is_whole_text(field)]
+        plan = [step for slot in _by_slot(others) for step in _steps(slot, mark)]
         self._steps = [(slot, unpack) for slot, unpack, _ in plan]
-        order = [field for _, _, fields in plan for field in fields]
+        self._texts = [field.slot for field in texts]
+        order = [*(field for _, _, fields in plan for field in fields), *texts]
         self._changes = [
             (place, change)
-            for place, field in enumerate(order)
+            for place, field in enumerate(order[: len(others)])
             if (change := change_for(field, mark)) is not None
         ]
         places = {field.name: place for place, field in enumerate(order)}
@@ -83,15 +85,23 @@ class RowReader:
 
     def read(self, slots: Sequence[bytes]) -> Row | None:
         """One row; None where the slots are too few or too short for the fields."""
+        slots = tuple(slots)
         values: list[Any] = []
         try:
             for slot, unpack in self._steps:
                 values += unpack(slots[slot])
             for place, change in self._changes:
                 values[place] = change(values[place])
+            values += [slots[slot].decode("utf-8", "backslashreplace") for slot in self._texts]
         except (IndexError, struct.error):
             return None
-        return Row(self._source, zip(self._names, self._arrange(values), strict=True))
+        row = Row(zip(self._names, self._arrange(values), strict=True))
+        row.source = self._source
+        return row
+
+
+def _is_whole_text(field: Field) -> bool:
+    return field.kind.name == "string" and not field.size
 
 
 def _by_slot(fields: Sequence[Field]) -> list[list[Field]]:
