@@ -3,19 +3,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
+import socket
 import subprocess
+import sys
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from tests.support import registry as real
 from tests.support import tiny
+from tests.support.relay import relay
 from tests.support.unwilling import Answers, always, unwilling
 
-from igsdk import ImageUnreadable, RegistryRefused, TargetUnavailable
+from igsdk import ImageUnreadable, RegistryRefused, TargetUnavailable, UsageError
 from igsdk.cli.app import run
 from igsdk.image import layout, names
+from igsdk.image.challenges import read_challenge
 from igsdk.image.registry import Registry
 from igsdk.image.transport import Answer, Transport
 
@@ -152,6 +160,37 @@ class Ending(Transport):
         return super().ask(method, path, expected, headers, body)
 
 
+@pytest.mark.parametrize(
+    ("number", "limit"),
+    [*((signal.SIGKILL, limit) for limit in (300, 5000, 20000)), (signal.SIGINT, 9000)],
+)
+def test_a_killed_push_leaves_no_tag(
+    tmp_path: Path, image: Path, number: signal.Signals, limit: int
+) -> None:
+    """After so many bytes of what it has to send; the next one brings it to its end."""
+    clients: list[subprocess.Popen[bytes]] = []
+    with (
+        real.registry(tmp_path / "registry") as server,
+        relay(server.address, limit, lambda: clients[0].send_signal(number)) as between,
+    ):
+        name = f"{between.address}/{NAME}"
+        push = [
+            sys.executable,
+            "-m",
+            "igsdk.cli",
+            "gadget",
+            "push",
+            str(image),
+            name,
+            "--plain-http",
+        ]
+        clients.append(subprocess.Popen(push, stderr=subprocess.DEVNULL))
+        assert clients[0].wait(60) in (-number, 128 + number)
+        assert server.tags("team/tiny") == []
+        assert run(push[3:]) == 0
+        assert real.skopeo_raw(server, NAME) == index_of(image)
+
+
 def transport_to(address: str, waits: list[float], timeout: float = 5.0) -> Transport:
     """A transport whose pauses are written down instead of taken."""
     return Transport(address, True, timeout, sleep=waits.append)
@@ -216,6 +255,67 @@ def test_silence_ends() -> None:
         transport_to(server.address, [], 0.3).ask("GET", "/v2/", (200,))
 
 
+def test_what_trickles_ends(tmp_path: Path) -> None:
+    """An answer whose next piece always comes in time, and whose end never does."""
+
+    def trickle(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                while not stopped.wait(0.02):
+                    connection.sendall(b"x")
+
+    stopped = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=trickle, args=(listener,), daemon=True)
+        server.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        start = time.monotonic()
+        with pytest.raises(TargetUnavailable, match="end of its answer within 1 s"):
+            transport_to(address, [], 0.1).ask("GET", "/v2/", (200,))
+        assert time.monotonic() - start < 5
+        stopped.set()
+        server.join()
+
+
+@pytest.mark.parametrize("place", ["", "http://[", "ftp://there/x", "//\x7f"])
+def test_a_registry_that_names_no_place(image: Path, place: str) -> None:
+    def answers(method: str, path: str, headers: dict[str, str]) -> Said:
+        return (404, {}, b"") if method == "HEAD" else (202, {"Location": place}, b"")
+
+    with unwilling(answers) as server:
+        reference = names.parse(f"{server.address}/{NAME}")
+        registry = Registry(transport_to(server.address, []), reference.repository)
+        with pytest.raises((RegistryRefused, TargetUnavailable)):
+            registry.push(layout.read(str(image)), reference)
+    redirects = unwilling(always(307, {"Location": place or "http://]"}))
+    with redirects as server, pytest.raises((RegistryRefused, TargetUnavailable)):
+        transport_to(server.address, []).ask("GET", "/v2/", (200,))
+
+
+def test_a_digest_that_is_another_images(image: Path) -> None:
+    with unwilling(always(500)) as server:
+        reference = names.parse(f"{server.address}/team/tiny@sha256:{'0' * 64}")
+        registry = Registry(transport_to(server.address, []), reference.repository)
+        with pytest.raises(UsageError, match="not the one"):
+            registry.push(layout.read(str(image)), reference)
+        assert server.asked == []
+
+
+def test_a_damaged_image_is_not_begun(image: Path) -> None:
+    found = layout.read(str(image))
+    program = max(found.blobs, key=lambda digest: len(found.blobs[digest]))
+    for damage in ({**found.blobs, program: b"other"}, {program: found.blobs[program]}):
+        broken = layout.Layout(found.entries, damage)
+        with unwilling(always(500)) as server:
+            reference = names.parse(f"{server.address}/{NAME}")
+            registry = Registry(transport_to(server.address, []), reference.repository)
+            with pytest.raises(ImageUnreadable):
+                registry.push(broken, reference)
+            assert server.asked == []
+
+
 def test_this_machine_is_asked_without_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{real.free_port()}")
     monkeypatch.delenv("no_proxy", raising=False)
@@ -253,6 +353,36 @@ def test_tokens() -> None:
         assert server.asked == [("GET", "/v2/x"), ("GET", asked), ("GET", "/v2/x")]
     closed = unwilling(token_server(401))
     with closed as server, pytest.raises(RegistryRefused, match="asks for a login"):
+        transport_to(server.address, []).ask("GET", "/v2/x", (200,))
+
+
+@pytest.mark.parametrize(
+    ("header", "scheme", "words"),
+    [
+        ('Basic realm="x"', "basic", {"realm": "x"}),
+        ('Negotiate, Basic realm="x"', "basic", {"realm": "x"}),
+        ('Digest realm="d", Bearer realm="r", scope="a:b:pull,push"', "bearer", {"realm": "r"}),
+        ("Basic", "basic", {}),
+        ("Negotiate", "negotiate", {}),
+        ("", "", {}),
+    ],
+)
+def test_challenges(header: str, scheme: str, words: dict[str, str]) -> None:
+    found = read_challenge(header)
+    assert found.scheme == scheme
+    assert found.words.items() >= words.items()
+
+
+@pytest.mark.parametrize("token", [["a"], "a\nHost: b", "", None, 7.5, {}])
+def test_tokens_that_are_none(token: object) -> None:
+    """What cannot stand in a header is none; the rest the registry refuses."""
+
+    def answers(method: str, path: str, headers: dict[str, str]) -> Said:
+        if path.startswith("/token"):
+            return 200, {}, json.dumps({"token": token}).encode()
+        return 401, {"WWW-Authenticate": f'Bearer realm="http://{headers["Host"]}/token"'}, b""
+
+    with unwilling(answers) as server, pytest.raises(RegistryRefused, match="asks for a login"):
         transport_to(server.address, []).ask("GET", "/v2/x", (200,))
 
 

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.support import tiny
 
 from igsdk import GadgetInvalid, ImageUnreadable, UsageError
 from igsdk.cli.app import run
-from igsdk.image import layout, oci
+from igsdk.image import inspection, layout, oci
 from igsdk.image.build import build
 
 
@@ -86,6 +87,41 @@ def test_folder_and_tar_hold_the_same(tmp_path: Path, monkeypatch: pytest.Monkey
     assert folder.blobs == tar.blobs
     assert folder.entries == tar.entries
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "tiny.tar"]
+
+
+WRITES = """
+import sys
+from igsdk.image import layout
+images = [layout.read(path) for path in sys.argv[2:]]
+print("ready", flush=True)
+while True:
+    for image in images:
+        layout.write(image, sys.argv[1], 0)
+"""
+
+
+def test_a_folder_is_whole_whenever_its_writer_dies(tmp_path: Path, image: Path) -> None:
+    """What is killed in the middle of another image leaves one of the two."""
+    other = tiny.copy(tmp_path)
+    tiny.change(other, "program.bpf.c", "smallest = 7", "smallest = 8")
+    assert run(["gadget", "build", str(other), "-o", f"{tmp_path}/other.tar"]) == 0
+    folder, seen = tmp_path / "folder", set()
+    for delay in (0.01, 0.02, 0.05, 0.03, 0.015, 0.04, 0.06):
+        command = [sys.executable, "-c", WRITES, str(folder), str(image), f"{tmp_path}/other.tar"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+            assert writer.stdout
+            writer.stdout.readline()
+            if not folder.exists():
+                time.sleep(1)
+            time.sleep(delay)
+            writer.kill()
+        found = layout.read(str(folder))
+        inspection.check_whole(found)
+        seen.add(found.image()["digest"])
+    assert run(["gadget", "build", str(tiny.SOURCE), "-o", str(folder)]) == 0
+    assert len(layout.read(str(folder)).blobs) == len(layout.read(str(image)).blobs)
+    digests = {layout.read(f"{path}").image()["digest"] for path in (image, tmp_path / "other.tar")}
+    assert seen <= digests
 
 
 def test_a_folder_with_other_files_is_left_alone(

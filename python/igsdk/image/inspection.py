@@ -114,6 +114,18 @@ def _layer(layout: Layout, layer: oci.Json) -> dict[str, Any]:
     return {"media_type": kind, "digest": layer["digest"], "size": len(data), "meaning": meaning}
 
 
+def check_whole(layout: Layout) -> None:
+    """Finds out whether all parts of the image are there and have the bytes of their digests.
+
+    Raises:
+        ImageUnreadable: one is not.
+    """
+    for entry in parsed(layout, layout.image(), "index")["manifests"]:
+        found = parsed(layout, entry, "manifest")
+        for part in (found["config"], *found["layers"]):
+            _layer(layout, part)
+
+
 def signatures(layout: Layout) -> list[dict[str, str]]:
     """The cosign signatures in it, by the tag that names what is signed."""
     found = []

@@ -96,12 +96,12 @@ def entry_name(entry: oci.Json) -> str:
 
 
 def files(layout: Layout) -> Iterator[tuple[str, bytes]]:
-    """Path and content of all that a layout consists of."""
+    """Path and content of all that a layout consists of; what lists the others comes last."""
+    yield "oci-layout", _VERSION
     for digest, data in sorted(layout.blobs.items()):
         yield f"blobs/{digest.replace(':', '/')}", data
     listed = {"schemaVersion": 2, "mediaType": oci.INDEX, "manifests": layout.entries}
     yield "index.json", oci.encode(listed)
-    yield "oci-layout", _VERSION
 
 
 def is_folder(path: str) -> bool:
@@ -137,36 +137,38 @@ def _tar(layout: Layout, modified: int) -> bytes:
 
 
 def _write_folder(layout: Layout, folder: Path) -> None:
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / "oci-layout").is_file():
-        raise UsageError(
-            f"{folder} holds other files than an image.", "Name an empty or a new folder with -o."
-        )
+    """A new folder takes its name when it is whole; in one that is there index.json is last."""
     target = Path(os.path.realpath(folder))
-    fresh = beside(target)
-    try:
-        with unwritable(folder, "folder"):
+    with unwritable(folder, "folder"):
+        if target.is_dir():
+            _replace_content(layout, target, folder)
+            return
+        fresh = beside(target)
+        try:
             fresh.mkdir()
             for name, data in files(layout):
                 (fresh / name).parent.mkdir(parents=True, exist_ok=True)
                 (fresh / name).write_bytes(data)
-            _take_place(fresh, target)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+            fresh.rename(target)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _take_place(fresh: Path, target: Path) -> None:
-    """A rename replaces an empty folder at once; a full one has to step aside first."""
-    if not (target.is_dir() and any(target.iterdir())):
-        fresh.rename(target)
-        return
-    old = fresh.with_suffix(".old")
-    target.rename(old)
-    try:
-        fresh.rename(target)
-    except BaseException:
-        old.rename(target)
-        raise
-    shutil.rmtree(old)
+def _replace_content(layout: Layout, target: Path, folder: Path) -> None:
+    """Whoever reads it meanwhile, and whenever this is killed: the old image or the new one."""
+    if any(target.iterdir()) and not (target / "oci-layout").is_file():
+        raise UsageError(
+            f"{folder} holds other files than an image.", "Name an empty or a new folder with -o."
+        )
+    made = dict(files(layout))
+    for name, data in made.items():
+        path = target / name
+        if not path.is_file() or path.read_bytes() != data:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, data)
+    for old in target.glob("blobs/*/*"):
+        if str(old.relative_to(target)) not in made:
+            old.unlink()
 
 
 def read(path: str) -> Layout:

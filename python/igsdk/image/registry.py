@@ -8,7 +8,7 @@ from urllib.parse import urlencode, urljoin, urlsplit, urlunsplit
 
 from igsdk._errors import ImageUnreadable, RegistryRefused, UsageError
 from igsdk.image import oci
-from igsdk.image.inspection import parsed
+from igsdk.image.inspection import check_whole, parsed
 from igsdk.image.layout import Layout, entry_name
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Registry:
         """
         top = layout.image()
         self._check_wanted(reference, top["digest"])
+        check_whole(layout)
         self._push_index(layout, top)
         self.push_signature(layout)
         if reference.tag:
@@ -78,11 +79,11 @@ class Registry:
         if ask("HEAD", f"{self._base}/blobs/{digest}", (200, 404)).status == 200:
             return
         begun = ask("POST", f"{self._base}/blobs/uploads/", (202,), body=b"")
-        place = begun.headers.get("location")
+        place = _with_digest(begun.url, begun.headers.get("location", ""), digest)
         if not place:
             raise RegistryRefused(f"{self.where} names no place for a blob.", "Ask its owner.")
         headers = {"Content-Type": "application/octet-stream"}
-        done = ask("PUT", _with_digest(begun.url, place, digest), (201,), headers, data)
+        done = ask("PUT", place, (201,), headers, data)
         self._check_taken(done, digest)
 
     def _put_manifest(self, layout: Layout, entry: oci.Json, name: str) -> None:
@@ -163,7 +164,15 @@ def signature_tag(digest: str) -> str:
 
 
 def _with_digest(base: str, place: str, digest: str) -> str:
-    """Where the blob goes: the place that was named, which may be relative, and its digest."""
-    parts = urlsplit(urljoin(base, place))
+    """Where the blob goes: the place that was named, which may be relative, and its digest.
+
+    Nothing for what is no place.
+    """
+    try:
+        parts = urlsplit(urljoin(base, place)) if place else None
+    except ValueError:
+        parts = None
+    if parts is None:
+        return ""
     query = f"{parts.query}&" if parts.query else ""
     return urlunsplit(parts._replace(query=f"{query}{urlencode({'digest': digest})}"))

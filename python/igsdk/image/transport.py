@@ -5,18 +5,22 @@ from __future__ import annotations
 
 import email.utils
 import json
+import queue
+import re
 import ssl
+import threading
 import time
 import urllib.request
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urljoin, urlsplit
 
-from igsdk._errors import RegistryRefused, TargetUnavailable
+from igsdk._errors import RegistryRefused
 from igsdk._version import __version__
 from igsdk.image import credentials
 from igsdk.image.challenges import Challenge, read_challenge
 from igsdk.image.document import extra_missing
+from igsdk.image.refusals import endless, refusal, unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,10 +31,13 @@ _PATIENCE = (429, 500, 502, 503, 504)
 _REDIRECTS = (301, 302, 303, 307, 308)
 _ATTEMPTS = 5
 _LONGEST_WAIT = 60.0
+#: a whole answer may take so many times what its next piece may
+_WHOLE = 10
 #: one answer is never larger: gadgets are small, and we hold them in memory
 _LARGEST = 1 << 28
 #: Docker's own registry answers under another name than images have
 _HOSTS = {"docker.io": "registry-1.docker.io"}
+_TOKEN = re.compile(r"[!-~]+")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -58,7 +65,8 @@ class Transport:
     """Requests to one registry.
 
     Attributes:
-        timeout: seconds that a connection, or the next piece of an answer, may take.
+        timeout: seconds that a connection, or the next piece of an answer, may take; all of
+            an answer may take ten times as long.
         say: told in a sentence when we wait.
     """
 
@@ -93,11 +101,11 @@ class Transport:
             RegistryRefused: it says no.
             TargetUnavailable: it is not there, is silent, or stays busy.
         """
-        url = urljoin(f"{self.root}/", path)
+        url = self._place(f"{self.root}/", path)
         answer = self._patiently(method, url, dict(headers or {}), body)
         if answer.status in expected:
             return answer
-        raise _refusal(self.domain, answer, method)
+        raise refusal(self.domain, answer, method)
 
     def _patiently(
         self, method: str, url: str, headers: dict[str, str], body: bytes | None
@@ -164,12 +172,12 @@ class Transport:
         answer = self._once(method, realm, headers, body, own=False)
         try:
             said = json.loads(answer.body) if answer.status == 200 else {}
-            token = said.get("token") or said.get("access_token")
+            token = str(said.get("token") or said.get("access_token") or "")
         except (ValueError, AttributeError):
-            token = None
+            token = ""
         if answer.status in _PATIENCE:
-            raise _refusal(self.domain, answer, "GET")
-        return f"Bearer {token}" if token else ""
+            raise refusal(self.domain, answer, "GET")
+        return f"Bearer {token}" if _TOKEN.fullmatch(token) else ""
 
     def _once(
         self,
@@ -188,16 +196,52 @@ class Transport:
             target = answer.headers.get("location")
             if answer.status not in _REDIRECTS or method not in ("GET", "HEAD") or not target:
                 return answer
-            target = urljoin(url, target)
-            if urlsplit(target).scheme != "https" and not self.plain_http:
-                raise RegistryRefused(
-                    f"{self.domain} sends us to a place without TLS.", "Ask its owner."
-                )
             headers = {k: v for k, v in headers.items() if k != "Authorization"}
-            url = target
+            url = self._place(url, target)
         return answer
 
+    def _place(self, base: str, named: str) -> str:
+        """A whole URL for one that the registry may have named."""
+        try:
+            url = urljoin(base, named)
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise RegistryRefused(
+                f"{self.domain} sends us to {named!r}, which is no place.", "Ask its owner."
+            ) from error
+        if parts.scheme != "https" and not (self.plain_http and parts.scheme == "http"):
+            raise RegistryRefused(
+                f"{self.domain} sends us to a place without TLS.", "Ask its owner."
+            )
+        return url
+
     def _exchange(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Answer:
+        """One request in a thread of its own, which is left behind where there is no end to it.
+
+        The limit for the next piece of an answer does not bound what trickles, and nothing
+        bounds the search for a name.
+        """
+        longest = self.timeout * _WHOLE
+        answers: queue.SimpleQueue[Answer | Exception] = queue.SimpleQueue()
+
+        def work() -> None:
+            try:
+                answers.put(self._wait_for(method, url, headers, body))
+            except Exception as error:
+                answers.put(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        try:
+            answer = answers.get(timeout=longest)
+        except queue.Empty:
+            raise endless(urlsplit(url).netloc, longest) from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _wait_for(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> Answer:
         try:
@@ -217,8 +261,8 @@ class Transport:
             content = response.read(_LARGEST)
             response.release_conn()
         except urllib3.exceptions.HTTPError as error:
-            raise _unreachable(urlsplit(url).netloc, error, self.timeout) from error
-        named = {name.lower(): value for name, value in response.headers.items()}
+            raise unreachable(urlsplit(url).netloc, error, self.timeout) from error
+        named = {name.lower(): response.headers[name] for name in response.headers}
         return Answer(response.status, named, content, url)
 
     def _pool(self, url: str) -> urllib3.PoolManager:
@@ -254,62 +298,3 @@ def _wanted_wait(answer: Answer, attempt: int) -> float:
         return max(0.0, email.utils.parsedate_to_datetime(said).timestamp() - time.time())
     except (ValueError, TypeError, OverflowError):
         return float(2 ** (attempt - 1))
-
-
-def _refusal(domain: str, answer: Answer, method: str) -> RegistryRefused | TargetUnavailable:
-    """The error for a status, with the registry's own words."""
-    why = answer.reason()
-    if answer.status == 401:
-        if credentials.find(domain):
-            return RegistryRefused(
-                f"{domain} does not accept your login{why}.",
-                f"Log in again: docker login {domain}.",
-            )
-        return RegistryRefused(
-            f"{domain} asks for a login, and {credentials.config_file()} has none for it{why}.",
-            f"Log in: docker login {domain}.",
-        )
-    if answer.status == 403:
-        return RegistryRefused(
-            f"{domain} refuses this{why}.", "Ask its owner for the right to do it."
-        )
-    if answer.status == 404:
-        what = "no such image" if method in ("GET", "HEAD") else "no place for this image"
-        return RegistryRefused(f"{domain} has {what}{why}.", "Check the name and the tag.")
-    if answer.status == 429:
-        return TargetUnavailable(f"{domain} asks to slow down{why}.", "Try again later.")
-    if answer.status >= 500:
-        return TargetUnavailable(
-            f"{domain} answers with error {answer.status}{why}.", "Try again later."
-        )
-    return RegistryRefused(
-        f"{domain} answers with {answer.status}{why}.", "Check that it is a registry of images."
-    )
-
-
-def _unreachable(domain: str, error: Exception, timeout: float) -> TargetUnavailable:
-    """Why there is no answer."""
-    import urllib3.exceptions as known
-
-    text = str(error)
-    if isinstance(error, known.SSLError):
-        if "WRONG_VERSION_NUMBER" in text or "RECORD_LAYER" in text:
-            return TargetUnavailable(
-                f"{domain} does not speak TLS.", "Use --plain-http if that is as it should be."
-            )
-        if "CERTIFICATE_VERIFY_FAILED" in text:
-            return TargetUnavailable(
-                f"The certificate of {domain} is not to be trusted here.",
-                "Name the file with its authority in the variable SSL_CERT_FILE.",
-            )
-        return TargetUnavailable(f"No TLS with {domain}: {text}.", "Check its certificate.")
-    if isinstance(error, known.TimeoutError) and not isinstance(error, known.NewConnectionError):
-        return TargetUnavailable(
-            f"{domain} did not answer within {timeout:g} s.", "Check the network, or try later."
-        )
-    if isinstance(error, known.NameResolutionError):
-        return TargetUnavailable(f"There is no host {domain}.", "Check the registry's name.")
-    return TargetUnavailable(
-        f"{domain} cannot be reached: {text.rpartition(': ')[2]}.",
-        "Check its name and the network.",
-    )
