@@ -8,7 +8,7 @@ import sys
 
 from . import support
 
-NAMES = ("pairs", "stacks", "interning", "rate", "ends", "attach", "start", "peers")
+NAMES = ("pairs", "stacks", "interning", "rate", "ends", "attach", "start", "peers", "rows")
 
 
 def main(names: list[str]) -> None:
