@@ -139,13 +139,22 @@ static __always_inline void collect_build_ids(struct pt_regs *regs, u32 stack_id
 		bpf_get_stack(regs, ids, sizeof(*ids), BPF_F_USER_STACK | BPF_F_USER_BUILD_ID);
 }
 
-/* In a function of its own: those that call one with a tail call have little stack. */
-static __noinline u64 otel_stack(struct pt_regs *regs)
+/*
+ * In a function of its own: those that call one with a tail call have little stack. The
+ * entry that it jumps to returns to the caller; nothing behind the jump runs then.
+ */
+static __noinline int otel_jump(struct pt_regs *regs)
+{
+	bpf_tail_call(regs, &otel_tc_kprobe, 0);
+	return 0;
+}
+
+static __always_inline u64 otel_stack(struct pt_regs *regs)
 {
 	struct otel_params *params;
 	u32 zero = 0;
 
-	bpf_tail_call(regs, &otel_tc_kprobe, 0);
+	otel_jump(regs);
 	params = bpf_map_lookup_elem(&otel_generic_params, &zero);
 	return params ? params->correlation_id : 0;
 }

@@ -73,7 +73,7 @@ func (g *gadget) configure(o options) error {
 		return err
 	}
 	if o.multi {
-		g.forMultiLinks()
+		forMultiLinks(g.spec)
 	}
 	if o.perfBuffer {
 		for _, name := range g.markers.tracerMaps {
@@ -83,8 +83,9 @@ func (g *gadget) configure(o options) error {
 	return nil
 }
 
-func (g *gadget) forMultiLinks() {
-	for _, program := range g.spec.Programs {
+// forMultiLinks: programs that call one another must all be of one kind.
+func forMultiLinks(spec *ebpf.CollectionSpec) {
+	for _, program := range spec.Programs {
 		if program.Type == ebpf.Kprobe {
 			program.AttachType = ebpf.AttachTraceUprobeMulti
 		}
@@ -136,15 +137,30 @@ func (g *gadget) replacements(o options) (map[string]*ebpf.Map, *ebpf.Program, e
 	if o.otel == "" {
 		return found, nil, nil
 	}
-	profiler, err := ebpf.LoadCollection(o.otel)
+	profiler, err := loadProfiler(o)
 	if err != nil {
-		return nil, nil, explained(err)
+		return nil, nil, err
 	}
 	found[otelParams] = profiler.Maps[otelParams]
 	if err := g.fits(otelParams, found[otelParams]); err != nil {
 		return nil, nil, err
 	}
 	return found, profiler.Programs["entry"], nil
+}
+
+func loadProfiler(o options) (*ebpf.Collection, error) {
+	spec, err := ebpf.LoadCollectionSpec(o.otel)
+	if err != nil {
+		return nil, err
+	}
+	if o.multi {
+		forMultiLinks(spec)
+	}
+	loaded, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, explained(err)
+	}
+	return loaded, nil
 }
 
 func (g *gadget) fits(name string, owned *ebpf.Map) error {
