@@ -178,8 +178,12 @@ static long sweep_journal(u32 index, void *data)
 	struct live *live;
 
 	journal_cursor++;
-	if (!place || !place->space)
+	if (!place)
 		return 0;
+	if (!place->space) { /* places are filled in order: behind an empty one there is nothing */
+		journal_cursor = 0;
+		return 1;
+	}
 	key = *place;
 	if (is_handle(&key)) {
 		sweep_handle(&key);
