@@ -36,8 +36,8 @@ struct code_state {
 	u8 first; /* enum first_argument */
 };
 
-RECENT(codes, struct code_key, struct code_state, 65536);
-TABLE(spaces, u32, struct igsdk_space, 16384);
+RECENT(codes, struct code_key, struct code_state, RUNTIME_ENTRIES(65536));
+TABLE(spaces, u32, struct igsdk_space, RUNTIME_ENTRIES(16384));
 
 /* A frame or a code object lies in scratch memory; members by masked offset. */
 static __always_inline u64 frame_word(const struct walk *walk, u16 offset)

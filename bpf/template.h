@@ -9,7 +9,7 @@
 #include "walk.h"
 
 /* Two for each stack that a busy service has, and again for each of its threads. */
-RECENT(templates, struct igsdk_template_key, struct igsdk_template, 8192);
+RECENT(templates, struct igsdk_template_key, struct igsdk_template, RUNTIME_ENTRIES(8192));
 
 /* Copies the stack page by page: one big read fails whole where less is there. */
 static __always_inline void copy_pages(struct walk *walk, u32 wanted)

@@ -43,7 +43,7 @@ struct walk {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MAX_CPUS *WALKS_PER_CPU);
+	__uint(max_entries, RUNTIME_ENTRIES(MAX_CPUS *WALKS_PER_CPU));
 	__type(key, u32);
 	__type(value, struct walk);
 } walks SEC(".maps");
