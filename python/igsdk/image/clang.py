@@ -55,8 +55,11 @@ def compile_object(
     includes: Iterable[Path] = (),
     warnings: Iterable[str] = ("-Wall",),
     root: Path | None = None,
+    cpu: str = "v3",
 ) -> Compiled:
     """Compiles one file for one architecture; DWARF goes, BTF stays.
+
+    `cpu` is the set of BPF instructions, "" = what the compiler takes by itself.
 
     The object does not depend on where source and headers are: paths in it begin at
     `root`, by default the source's folder, or at the name of the folder of headers.
@@ -65,6 +68,7 @@ def compile_object(
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "program.o"
         command = [*_command(clang, root, architecture, includes), *warnings]
+        command += [f"-mcpu={cpu}"] if cpu else []
         command += ["-c", str(source.relative_to(root)), "-o", str(output)]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, errors="replace")
         if done.returncode:
@@ -75,7 +79,7 @@ def compile_object(
 
 
 def _command(clang: str, root: Path, architecture: str, includes: Iterable[Path]) -> list[str]:
-    command = [clang, "-target", "bpf", "-O2", "-g", "-mcpu=v3"]
+    command = [clang, "-target", "bpf", "-O2", "-g"]
     command += [
         f"-D__TARGET_ARCH_{ARCHITECTURES[architecture]}",
         f"-ffile-prefix-map={root}=.",
