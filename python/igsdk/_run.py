@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _abi
@@ -66,7 +67,7 @@ class LocalRuntime:
         events: str = "failures",
         stacks: bool = True,
         live_entries: int | None = None,
-        gadget: str | None = None,
+        gadget: str | PathLike[str] | None = None,
         plain_http: bool = False,
         settings: dict[str, int] | None = None,
     ) -> Run:
@@ -115,7 +116,7 @@ class LocalRuntime:
             stacks=stacks,
             live_entries=live_entries,
             settings=settings or {},
-            program=_program(gadget, plain_http) if gadget else None,
+            program=None if gadget is None else _program(fspath(gadget), plain_http),
         )
         return Run(selection, options)
 

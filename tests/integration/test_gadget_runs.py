@@ -147,9 +147,10 @@ def test_a_folder_and_the_report(
     here: Path, image: str, digest: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     layout.write(layout.read(image), "folder/", 0)
-    command = ["record", "--gadget", "folder", "-o", "a.pb.gz", "--", sys.executable, str(EXAMPLE)]
-    assert ended(command) == 0
-    capsys.readouterr()
+    options = ["--json", "--gadget", "folder", "-o", "a.pb.gz"]
+    assert ended(["record", *options, "--", sys.executable, str(EXAMPLE)]) == 0
+    summary = json.loads(capsys.readouterr().err.splitlines()[0])
+    assert summary["gadget"] == f"{images.NAME}@{digest}"
     assert igsdk_command(["report", "a.pb.gz"]) == 0
     text = capsys.readouterr().out
     assert f"@{digest}" in text
@@ -239,8 +240,9 @@ def test_no_image(here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert (code, "is no tar file" in said) == (11, True)
     code, said = refused(capsys, str(tmp_path))
     assert (code, "has no index.json" in said) == (11, True)
-    code, said = refused(capsys, "No Image")
-    assert (code, "no image name" in said) == (2, True)
+    for name in ("No Image", ""):
+        code, said = refused(capsys, name)
+        assert (code, "no image name" in said) == (2, True)
 
 
 def test_no_program_for_this_machine(

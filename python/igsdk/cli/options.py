@@ -138,7 +138,7 @@ def run_settings(options: dict[str, Any]) -> dict[str, Any]:
         raise UsageError(
             "--user says as whom a command runs, and there is none.", "Write it behind `--`."
         )
-    if options["plain_http"] and not options["gadget"]:
+    if options["plain_http"] and options["gadget"] is None:
         raise UsageError(
             "--plain-http is for the registry of a gadget, and none is named.",
             "Name it with --gadget.",

@@ -183,6 +183,7 @@ def _summary(run: Run, profile: Profile, where: Path | None) -> dict[str, Any]:
         "processes": len(profile.metadata.processes),
         "peak": profile.metadata.peak,
         "driver": profile.metadata.driver,
+        "gadget": profile.metadata.gadget or None,
         "losses": profile.metadata.losses,
         "notes": list(profile.metadata.notes),
         "command": ended

@@ -23,6 +23,8 @@ PATIENCE = 30.0
 
 def is_local(image: str) -> bool:
     """Whether a file or folder is meant, and no name in a registry."""
+    if not image:  # which as a path would be this folder
+        return False
     return Path(image).exists() or image.startswith((".", "/")) or image.endswith(".tar")
 
 
