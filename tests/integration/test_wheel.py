@@ -70,6 +70,8 @@ def test_holds_programs_libraries_and_licences(wheel: Path) -> None:
     for wanted in (
         "igsdk/_bpf/local.amd64.bpf.o",
         "igsdk/_bpf/local.arm64.bpf.o",
+        "igsdk/_bpf/mappings.amd64.bpf.o",
+        "igsdk/_bpf/mappings.arm64.bpf.o",
         "igsdk/py.typed",
         "igsdk.libs/libbpf",
         "igsdk.libs/libelf",
