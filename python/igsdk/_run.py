@@ -120,14 +120,14 @@ class LocalRuntime:
         )
         return Run(selection, options)
 
-    def describe(self, image: str, *_: object, **__: object) -> NoReturn:
+    def describe(self, *_: object, **__: object) -> NoReturn:
         """A daemon's, see `connect`: this machine's kernel has igsdk's own program only."""
         raise TargetUnavailable(
-            f"The target local: cannot run {image}, only igsdk's own program.",
+            "The target local: runs no gadgets but igsdk's own program.",
             "Connect to a daemon, such as `ig daemon`, at unix:///PATH or tcp://HOST:PORT.",
         )
 
-    run = describe
+    run = create = instances = attach = remove = describe
 
 
 class Run:

@@ -23,6 +23,7 @@ from tests.support import gadget_packets as gp
 from igsdk._proto import gadget_pb2 as pb
 
 VERSION = "0.54.0"
+INSTANCE_METHODS = ("CreateGadgetInstance", "ListGadgetInstances", "RemoveGadgetInstance")
 
 
 class Refusal(Exception):
@@ -71,6 +72,7 @@ class GadgetServer:
     Attributes:
         describe: answers GetGadgetInfo, with the gadget or with the raw bytes to send.
         run: gives the events of RunGadget.
+        instances: answers GadgetInstanceManager's methods, by name.
         sessions: the RunGadget calls so far.
         target: where it listens.
     """
@@ -81,7 +83,21 @@ class GadgetServer:
     info: Callable[[], bytes] = lambda: pb.InfoResponse(
         version="1.0", serverVersion=VERSION
     ).SerializeToString()
+    instances: dict[str, Callable[[bytes], Any]] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=list)
+
+    def manage(self, method: str) -> Callable[[bytes, Any], bytes]:
+        """What answers a method of the instances' service."""
+
+        def answer(request: bytes, context: Any) -> bytes:
+            if method not in self.instances:
+                context.abort(
+                    grpc.StatusCode.UNIMPLEMENTED, "unknown service api.GadgetInstanceManager"
+                )
+            told = _refusing(context, lambda: self.instances[method](request))
+            return told if isinstance(told, bytes) else told.SerializeToString()
+
+        return answer
 
     def get_info(self, request: bytes, context: Any) -> bytes:
         return _refusing(context, self.info)
@@ -134,6 +150,10 @@ def gadget_server(address: Path | str) -> Iterator[GadgetServer]:
                     "GetGadgetInfo": unary(ours.get_gadget_info),
                     "RunGadget": grpc.stream_stream_rpc_method_handler(ours.run_gadget),
                 },
+            ),
+            grpc.method_handlers_generic_handler(
+                "api.GadgetInstanceManager",
+                {name: unary(ours.manage(name)) for name in INSTANCE_METHODS},
             ),
         ]
     )

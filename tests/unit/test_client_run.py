@@ -382,3 +382,33 @@ def test_nothing_heavy_before_it_is_needed(tmp_path: Path) -> None:
         argv = [sys.executable, "-c", code, target]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
     assert {"numpy", "pandas", "pyarrow", "click", "igsdk._native"}.isdisjoint(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("package", "code", "extra"),
+    [
+        ("grpc", "igsdk.connect('unix:///nowhere')", "igsdk[remote]"),
+        ("pandas", "columns.to_pandas()", "igsdk[data]"),
+        ("pyarrow", "columns.to_arrow()", "igsdk[data]"),
+    ],
+)
+def test_extras_that_are_not_installed(package: str, code: str, extra: str) -> None:
+    script = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "import igsdk\n"
+        "from igsdk.client.schema import DataSource\n"
+        "columns = igsdk.Columns(DataSource(0, 's', True, ()), {}, 0)\n"
+        f"try:\n    {code}\nexcept igsdk.ExtensionMissing as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert extra in done.stdout
+
+
+def test_this_machine_runs_no_other_gadgets() -> None:
+    from igsdk._run import LocalRuntime
+
+    local = LocalRuntime.__new__(LocalRuntime)  # as it is without root
+    for method in (local.run, local.describe, local.create, local.instances, local.attach):
+        with pytest.raises(TargetUnavailable, match="local:"):
+            method("trace_open:latest")

@@ -284,7 +284,7 @@ def test_parameters_of_a_real_gadget(
     replay: Any, given: dict[str, Any], sent: dict[str, str] | None
 ) -> None:
     with replay("gadget-info-top-cuda-memory") as host:
-        request = host.run("image", given)._request
+        request = host.run("image", given)._request.runRequest
     assert dict(request.paramValues) == (sent or given)
 
 

@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, NoReturn
 
 from igsdk._errors import TargetUnavailable, UsageError
 from igsdk._proto import gadget_pb2 as pb
+from igsdk.client import instances
 from igsdk.client.address import resolve
 from igsdk.client.gadget import Gadget, read_gadget
 from igsdk.client.parameters import needed_to_describe, settle
-from igsdk.client.run import GadgetRun, request_for
+from igsdk.client.run import GadgetRun, config_for
 from igsdk.client.stream import LEVELS
 from igsdk.client.transport import GADGET_INFO, INFO, Channel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
+
+    from igsdk.client.instances import Instance
 
 _PROTOCOL = 1
 
@@ -114,10 +117,68 @@ class RemoteRuntime:
         level = _level(log_level)
         if timeout is not None and timeout <= 0:
             raise UsageError("A timeout has to be positive.", "Give seconds, or None.")
-        values = settle(self.describe(image, params).parameters, params or {})
-        return GadgetRun(
-            self._channel, request_for(image, values, level, timeout), self._call_timeout
-        )
+        config = config_for(image, self._settle(image, params), level, timeout)
+        request = pb.GadgetControlRequest(runRequest=config)
+        return GadgetRun(self._channel, request, self._call_timeout)
+
+    def create(
+        self,
+        image: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        name: str = "",
+        tags: Sequence[str] = (),
+    ) -> Instance:
+        """Makes an instance: a gadget that runs without us, until it is removed.
+
+        Args:
+            image, params: as for `run`.
+            name: 1 to 32 of a-z, 0-9, - and _; the daemon makes one up without it.
+            tags: for people.
+
+        Raises:
+            UsageError, RunRefused, TargetUnavailable, AnswerInvalid: as `run`.
+        """
+        config = config_for(image, self._settle(image, params))
+        return instances.create(self._channel, config, name, tuple(tags), self._call_timeout)
+
+    def instances(self) -> list[Instance]:
+        """The instances of this daemon.
+
+        Raises:
+            RunRefused: one of them is broken, and so the daemon lists none.
+        """
+        return instances.list_all(self._channel, self._call_timeout)
+
+    def attach(self, instance: Instance | str) -> GadgetRun:
+        """Makes a run of an instance's rows, to be used as `run`'s.
+
+        It waits until the instance is ready: daemons die of being asked too early. At first
+        come the packets that the daemon kept, at most 1,024, then new ones. There are no log
+        lines, and the end of this leaves the instance as it is.
+
+        Args:
+            instance: one, or its id or name.
+
+        Raises:
+            RunRefused: it failed, or there is none of this name.
+            TargetUnavailable: it was not ready within `call_timeout`.
+        """
+        ready = instances.wait_ready(self._channel, _which(instance), self._call_timeout)
+        request = pb.GadgetAttachRequest(id=ready.id, version=_PROTOCOL)
+        control = pb.GadgetControlRequest(attachRequest=request)
+        return GadgetRun(self._channel, control, self._call_timeout)
+
+    def remove(self, instance: Instance | str) -> None:
+        """Ends an instance, and forgets it.
+
+        Raises:
+            UsageError, RunRefused: there is none of this id or name.
+        """
+        instances.remove(self._channel, _which(instance), self._call_timeout)
+
+    def _settle(self, image: str, params: Mapping[str, Any] | None) -> dict[str, str]:
+        return settle(self.describe(image, params).parameters, params or {})
 
     def profile_cuda_memory(self, **settings: object) -> NoReturn:  # noqa: ARG002
         """Not yet: `run` gives the rows of the gadget, and nothing that adds them up."""
@@ -125,6 +186,10 @@ class RemoteRuntime:
             f"This version of igsdk cannot profile CUDA memory over {self.target} yet.",
             "Run it on the machine itself, with the target local:.",
         )
+
+
+def _which(instance: Instance | str) -> str:
+    return instance if isinstance(instance, str) else instance.id
 
 
 def _level(name: str) -> int:

@@ -8,15 +8,13 @@ import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-import grpc
-
 from igsdk._errors import AnswerInvalid, IgsdkError, TargetUnavailable, UsageError
 from igsdk._proto import gadget_pb2 as pb
 from igsdk.client.inbox import Inbox
 from igsdk.client.packets import slots_of
 from igsdk.client.rows import RowReader
 from igsdk.client.stream import Stream
-from igsdk.client.transport import RUN_GADGET, explain
+from igsdk.client.transport import RUN_GADGET, RpcError, explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,12 +40,13 @@ class GadgetRun:
     """
 
     def __init__(
-        self, channel: Channel, request: pb.GadgetRunRequest, start_timeout: float
+        self, channel: Channel, request: pb.GadgetControlRequest, start_timeout: float
     ) -> None:
         self._channel = channel
         self._request = request
         self._start_timeout = start_timeout
-        self._stream = Stream(request.imageName)
+        self._attaches = request.HasField("attachRequest")
+        self._stream = Stream(request.runRequest.imageName)
         self._inbox = Inbox()
         self._requests: SimpleQueue[bytes | None] = SimpleQueue()
         self._described = threading.Event()
@@ -62,7 +61,7 @@ class GadgetRun:
     def __enter__(self) -> GadgetRun:
         if self._call is not None:
             raise UsageError("A run starts only once.", "Make another one.")
-        self._send(pb.GadgetControlRequest(runRequest=self._request))
+        self._send(self._request)
         self._call = self._channel.stream(RUN_GADGET, iter(self._requests.get, None))
         threading.Thread(target=self._read, name="igsdk run", daemon=True).start()
         try:
@@ -169,12 +168,17 @@ class GadgetRun:
     def stop(self, timeout: float = _STOP_TIMEOUT) -> None:
         """Ends the gadget and waits for the daemon to be done; what came stays to be taken.
 
+        An instance that this is attached to runs on.
+
         Args:
             timeout: how many seconds to wait; then the stream is cut.
         """
         if self._stopped or self._call is None:
             return
         self._stopped = True
+        if self._attaches:  # nobody listens there to what we say
+            self._leave()
+            return
         self._inbox.hurry()
         self._send(pb.GadgetControlRequest(stopRequest=pb.GadgetStopRequest()))
         try:
@@ -202,7 +206,7 @@ class GadgetRun:
                     self._inbox.put(packet)
                 elif self._stream.gadget is not None:
                     self._described.set()
-        except grpc.RpcError as error:
+        except RpcError as error:
             if not self._cut:
                 self._error = explain(error, self._channel.target)
         except IgsdkError as error:
@@ -262,10 +266,10 @@ def _left(until: float | None) -> float | None:
     return None if until is None else max(0.0, until - time.monotonic())
 
 
-def request_for(
-    image: str, values: Mapping[str, str], log_level: int, timeout: float | None
+def config_for(
+    image: str, values: Mapping[str, str], log_level: int = 0, timeout: float | None = None
 ) -> pb.GadgetRunRequest:
-    """What to send for a run.
+    """What to run, in the service's words.
 
     Args:
         timeout: seconds after which the daemon ends it by itself.

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     Answer = TypeVar("Answer", bound=Message)
 
+RpcError = grpc.RpcError
 INFO = "/api.BuiltInGadgetManager/GetInfo"
 GADGET_INFO = "/api.GadgetManager/GetGadgetInfo"
 RUN_GADGET = "/api.GadgetManager/RunGadget"
@@ -131,6 +132,10 @@ def explain(error: Exception, target: str) -> IgsdkError:
         return TargetUnavailable(
             f"{target} did not answer in time.",
             "Allow more time: the daemon may have an image to fetch first.",
+        )
+    if code == grpc.StatusCode.UNIMPLEMENTED and "InstanceManager" in text:
+        return RunRefused(
+            f"{target} keeps no instances.", "Use run, or a daemon that has a place for them."
         )
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return _no_daemon(target, _short(text))
