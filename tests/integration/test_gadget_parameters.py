@@ -187,7 +187,7 @@ def test_by_mount_namespace(driver: Driver, tmp_path: Path) -> None:
     with subprocess.Popen(words, env=driver.environment(tmp_path), stdout=subprocess.PIPE) as one:
         while not ready.exists():
             time.sleep(0.01)
-        inode = os.stat(f"/proc/{one.pid}/ns/mnt").st_ino
+        inode = Path(f"/proc/{one.pid}/ns/mnt").stat().st_ino
         with fresh(driver, f"-mntns={inode}") as host:
             start(driver, ONE, tmp_path)
             assert seen(host) == set()
@@ -242,7 +242,7 @@ def assert_identity(stack: Row, pid: int, driver: Driver) -> None:
     assert stack["base_addr_hash"] != 0
     assert 0 < stack["boot_timestamp"] <= time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     assert stack["otel_correlation_id"] == 0
-    space = os.stat("/proc/self/ns/pid").st_ino
+    space = Path("/proc/self/ns/pid").stat().st_ino
     assert stack["pidns_level0"] == space
     assert stack["pid_level1"] == stack["pidns_level1"] == 0
 
@@ -337,7 +337,7 @@ def test_a_stack_in_a_pid_namespace(driver: Driver, tmp_path: Path) -> None:
     words = ("unshare", "--pid", "--fork", "--kill-child")
     with fresh(driver) as host, paused(driver, tmp_path, DEEP, "exit 0", *words) as process:
         inner = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
-        space = os.stat(f"/proc/{inner}/ns/pid").st_ino
+        space = Path(f"/proc/{inner}/ns/pid").stat().st_ino
         host.settle(lambda: bool(host.rows("heap")))
         stack = stack_of(host, inner)
         (row,) = host.latest("processes").values()

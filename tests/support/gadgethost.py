@@ -103,20 +103,24 @@ def _architecture() -> str:
     return {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
 
 
-def _compile_into(folder: Path, source: Path) -> None:
+def _compile_into(folder: Path, source: Path, architecture: str) -> None:
     compiler = clang.find_clang()
     if not compiler:
         pytest.skip("clang is not installed")
-    made = clang.compile_object(compiler, clang.find_strip(compiler), source, _architecture())
+    made = clang.compile_object(compiler, clang.find_strip(compiler), source, architecture)
     assert made.data, made.messages
     (folder / "program.o").write_bytes(made.data)
 
 
 @functools.cache
-def compiled(source: Path) -> Path:
-    """A BPF source as an object for this machine, once for each state of its folder."""
-    name = f"{source.parent.name}-{_fingerprint(source.parent)}"
-    made = made_once(CACHE / name, functools.partial(_compile_into, source=source))
+def compiled(source: Path, architecture: str = "") -> Path:
+    """A BPF source as an object, by default for this machine; once per state of its folder."""
+    architecture = architecture or _architecture()
+    name = f"{source.parent.name}-{source.name.split('.')[0]}-{architecture}"
+    made = made_once(
+        CACHE / f"{name}-{_fingerprint(source.parent)}",
+        functools.partial(_compile_into, source=source, architecture=architecture),
+    )
     return made / "program.o"
 
 
@@ -143,12 +147,7 @@ def _described(metadata: Path) -> dict[str, Any]:
 @functools.cache
 def ours() -> Gadget:
     """The gadget of this project."""
-    metadata = ROOT / "gadget/gadget.yaml"
-    if not metadata.exists() or "\nprograms:" not in metadata.read_text():  # XXX
-        return Gadget(
-            compiled(ROOT / "bpf/gadget.bpf.c"), ("call_entry", "call_return"), (("tick", "4"),)
-        )
-    return Gadget(compiled(ROOT / "bpf/gadget.bpf.c"), **_described(metadata))
+    return Gadget(compiled(ROOT / "bpf/gadget.bpf.c"), **_described(ROOT / "gadget/gadget.yaml"))
 
 
 # A run ----------------------------------------------------------------------------------
