@@ -18,7 +18,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection, SymbolTableSection
 from tests.support import gadgethost
 from tests.support.gadget_books import assert_booked, losses
-from tests.support.gadgethost import Host, Row, hosting
+from tests.support.gadgethost import Host, Parameter, Row, hosting
 from tests.support.recording import own_driver, paused
 from tests.support.simdriver import Driver, all_books
 
@@ -36,7 +36,7 @@ def driver() -> Iterator[Driver]:
 
 
 @contextmanager
-def fresh(driver: Driver, *flags: str, **parameters: object) -> Iterator[Host]:
+def fresh(driver: Driver, *flags: str, **parameters: Parameter) -> Iterator[Host]:
     with hosting(driver, "-multi", *flags, **parameters) as host:
         yield host
 
@@ -215,13 +215,14 @@ def functions(path: Path) -> list[tuple[int, int, str]]:
 
 def named(pid: int, addresses: list[int]) -> list[tuple[str, str]]:
     """File and function of each address, of a process that still runs."""
-    areas, begins = [], dict[str, int]()
+    areas: list[tuple[int, int, str]] = []
+    begins: dict[str, int] = {}
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-        area, _, _, _, inode, *path = line.split(maxsplit=5)
+        area, _, _, _, inode, *file = line.split(maxsplit=5)
         low, high = (int(part, 16) for part in area.split("-"))
         if inode != "0":
-            begins.setdefault(path[0], low)
-            areas.append((low, high, path[0]))
+            begins.setdefault(file[0], low)
+            areas.append((low, high, file[0]))
     names = []
     for address in addresses:
         path = next((path for low, high, path in areas if low <= address < high), "")

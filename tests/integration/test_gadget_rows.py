@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.integration.test_kinds import BEHAVIOURS, CASES, Case
 from tests.support.gadget_books import assert_booked, losses
-from tests.support.gadgethost import Host, Row, hosting
+from tests.support.gadgethost import Host, Parameter, Row, hosting
 from tests.support.recording import own_driver, paused
 from tests.support.simdriver import Driver, all_books
 
@@ -67,7 +67,7 @@ def test_every_symbol_has_its_pair_of_programs(host: Host) -> None:
 
 
 @contextmanager
-def fresh(driver: Driver, *flags: str, **parameters: object) -> Iterator[Host]:
+def fresh(driver: Driver, *flags: str, **parameters: Parameter) -> Iterator[Host]:
     """A host of a test's own: its tables are empty and its parameters are the test's."""
     with hosting(driver, "-multi", *flags, **parameters) as host:
         yield host
@@ -128,7 +128,7 @@ def test_what_a_context_held_comes_back_at_its_end(
         (account,) = (row for row in mine(host, "heap", process.pid) if row["total_alloc_bytes"])
         (row,) = mine(host, "processes", process.pid)
     assert account["state"] == "context_ended"
-    assert row["state"] == "live_row"
+    assert row["state"] == "live"
     for one in account, row:
         assert one["total_implicit_free_bytes"] == 8 * M
         assert one["total_implicit_free_calls"] == 1

@@ -12,6 +12,7 @@ from typing import Any
 
 from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
+from elftools.elf.sections import SymbolTableSection
 
 from .tiny import dumped
 
@@ -67,7 +68,8 @@ class BpfObject:
             elf = ELFFile(file)
             self.header = dict(elf.header)
             self.sections = {s.name: (s["sh_flags"], s.data()) for s in elf.iter_sections()}
-            symbols = list(elf.get_section_by_name(".symtab").iter_symbols())
+            (table,) = (s for s in elf.iter_sections() if isinstance(s, SymbolTableSection))
+            symbols = list(table.iter_symbols())
             names = [section.name for section in elf.iter_sections()]
             self.symbols = {
                 symbol.name: (names[symbol["st_shndx"]], symbol["st_value"], symbol["st_size"])

@@ -40,6 +40,7 @@ CACHE = ROOT / ".work" / "gadgethost"
 NEEDS_GO = (1, 26)
 
 Row = dict[str, Any]
+Parameter = bool | int | str
 
 
 def _go_version() -> tuple[int, ...]:
@@ -253,34 +254,37 @@ class Host:
         assert status == 0, self.words(f"the host ended with {status}")
 
 
-def command(gadget: Gadget, driver: Driver | None, *flags: str, **parameters: object) -> list[str]:
+def command(
+    gadget: Gadget, driver: Driver | None, *flags: str, **parameters: Parameter
+) -> list[str]:
     """The host's command line; parameters are the gadget's own, by variable."""
     words = [str(build()), *flags]
     if driver:
         words.append(f"-library=libcuda={driver.libcuda}")
     words += [f"-disabled={name}" for name in gadget.disabled]
     words += [f"-frequency={name}={value}" for name, value in gadget.frequencies]
-    given = {**dict(gadget.defaults), **parameters}
+    given: dict[str, Parameter] = {**dict(gadget.defaults), **parameters}
     words += [f"-param={name}={_text(value)}" for name, value in given.items()]
     return [*words, str(gadget.object)]
 
 
-def _text(value: object) -> str:
+def _text(value: Parameter) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @contextmanager
-def hosting(
-    driver: Driver | None, *flags: str, gadget: Gadget | None = None, **parameters: object
-) -> Iterator[Host]:
+def hosting(driver: Driver | None, *flags: str, **parameters: Parameter) -> Iterator[Host]:
     """A host whose programs are attached; it ends with the block, and has to end well.
 
     It reads the maps when `Host.drain` asks for it, unless a flag ``-interval`` is given.
     """
     if not any(flag.startswith("-interval") for flag in flags):
         flags = ("-interval=0", *flags)
+    yield from _hosting(command(ours(), driver, *flags, **parameters))
+
+
+def _hosting(words: list[str]) -> Iterator[Host]:
     pipes: Mapping[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    words = command(gadget or ours(), driver, *flags, **parameters)
     with subprocess.Popen(words, text=True, **pipes) as process:
         host = Host(process)
         reader = threading.Thread(target=host.read, daemon=True)
@@ -296,7 +300,9 @@ def hosting(
             reader.join(30)
 
 
-def prepare(gadget: Gadget, *flags: str, **parameters: object) -> subprocess.CompletedProcess[str]:
+def prepare(
+    gadget: Gadget, *flags: str, **parameters: Parameter
+) -> subprocess.CompletedProcess[str]:
     """Loads the object, so that the kernel's verifier sees it, and ends."""
     words = command(gadget, None, "-prepare-only", *flags, **parameters)
     return subprocess.run(words, capture_output=True, text=True, timeout=120)
