@@ -35,7 +35,7 @@ enum igsdk_memory_host {
 } SMALL_ENUM;
 
 enum igsdk_row_state {
-	live_row = IGSDK_LIVE,
+	live = IGSDK_LIVE,
 	context_ended = IGSDK_ENDED_CONTEXT,
 	process_ended = IGSDK_ENDED_PROCESS,
 } SMALL_ENUM;
