@@ -142,7 +142,18 @@ def test_no_description_at_all(server: GadgetServer, host: RemoteRuntime) -> Non
     assert "without saying" in fails_at_start(host, AnswerInvalid).cause
 
 
-@pytest.mark.parametrize("told", [b"\xff\xff", b"twice", b"same number", b"no type"])
+@pytest.mark.parametrize(
+    "told",
+    [
+        b"\xff\xff",
+        b"\x32\x80\x80\x80\x08" + b"x" * (16 << 20),
+        b"twice",
+        b"same number",
+        b"no type",
+        b"many",
+    ],
+    ids=["no message", "huge", "twice", "same number", "no type", "many"],
+)
 def test_descriptions_that_make_no_sense(
     server: GadgetServer, host: RemoteRuntime, told: bytes
 ) -> None:
@@ -150,12 +161,42 @@ def test_descriptions_that_make_no_sense(
         b"twice": [SOURCE, SOURCE],
         b"same number": [SOURCE, gp.source("others", SPECS)],
         b"no type": [pb.DataSource(name="opens")],
+        b"many": [gp.source(str(number), SPECS, number=number) for number in range(300)],
     }.get(told)
     data = pb.GadgetInfo(dataSources=sources).SerializeToString() if sources else told
     server.run = lambda session: itertools.chain(
         (pb.GadgetEvent(type=4, payload=data),), (log(4, "on and on") for _ in range(10**6))
     )
     fails_at_start(host, AnswerInvalid)
+
+
+def test_answers_without_end(server: GadgetServer, host: RemoteRuntime) -> None:
+    server.describe = lambda request: pb.GadgetInfo(params=[pb.Param()] * 5000)
+    with pytest.raises(AnswerInvalid, match="5,000 parameters"):
+        host.describe("opens")
+    server.describe = lambda request: pb.GadgetInfo(metadata=b"x" * (9 << 20))
+    with pytest.raises(AnswerInvalid, match="bytes"):
+        host.describe("opens")
+    server.describe = lambda request: pb.GadgetInfo(metadata=b"x" * (65 << 20))
+    with pytest.raises(AnswerInvalid, match="more at once than we take"):
+        host.describe("opens")
+
+
+def test_endless_packets_without_rows_end_in_time(
+    server: GadgetServer, host: RemoteRuntime
+) -> None:
+    def run(session: Session) -> Iterator[Any]:
+        yield described(SOURCE)
+        for number in itertools.count(1):
+            yield gp.packet([], number)
+            if session.stop.wait(0.001):
+                return
+
+    server.run = run
+    with host.run("opens") as ours:
+        started = time.monotonic()
+        assert list(ours.rows(timeout=0.3)) == []
+        assert 0.2 < time.monotonic() - started < 10
 
 
 def test_silence_ends_in_time(server: GadgetServer) -> None:

@@ -308,13 +308,15 @@ def test_a_port_that_nobody_serves() -> None:
         ({"timeout": 0}, UsageError),
         ({"log_level": "loud"}, UsageError),
         ({"params": {"nothing": 1}}, UsageError),
+        ({"params": {"pull": "\udcff"}}, UsageError),
+        ({"image": "opens\udcff"}, UsageError),
     ],
 )
 def test_runs_that_make_no_sense(
     host: RemoteRuntime, change: dict[str, Any], error: type[IgsdkError]
 ) -> None:
     with pytest.raises(error):
-        host.run("opens", **change)
+        host.run(**{"image": "opens", **change})
 
 
 def test_a_run_starts_once(server: GadgetServer, host: RemoteRuntime) -> None:
@@ -323,6 +325,16 @@ def test_a_run_starts_once(server: GadgetServer, host: RemoteRuntime) -> None:
     with pytest.raises(UsageError, match="not started"):
         run.gadget  # noqa: B018
     with run, pytest.raises(UsageError, match="only once"):
+        run.__enter__()
+
+
+def test_a_connection_that_was_closed(server: GadgetServer) -> None:
+    server.run = saying()
+    with RemoteRuntime(server.target) as host:
+        run = host.run("opens")
+    with pytest.raises(UsageError, match="closed"):
+        host.describe("opens")
+    with pytest.raises(UsageError, match="closed"):
         run.__enter__()
 
 

@@ -131,9 +131,10 @@ def _stream(
                 break
         printer.say_logs()
     run.stop()
-    if not signals.urgent:
-        for row in run.rows(source):
-            printer.put(row)
+    for row in run.rows(source):
+        if signals.urgent:
+            break
+        printer.put(row)
     printer.say_logs()
     printer.say_losses()
 

@@ -37,12 +37,19 @@ class Gadget:
     name: str = ""
 
 
+# The largest known have some forty; objects of ours take more memory than bytes sent.
+_MOST_PARAMETERS = 4096
+_LARGEST = 8 << 20
+
+
 def read_gadget(told: pb.GadgetInfo, image: str = "") -> Gadget:
     """Makes a gadget of its description.
 
     Raises:
         AnswerInvalid: the description contradicts itself.
     """
+    if len(told.params) > _MOST_PARAMETERS:
+        raise _unreadable(f"it has {len(told.params):,} parameters")
     return Gadget(
         image=told.imageName or image,
         sources=read_sources(told.dataSources),
@@ -55,10 +62,16 @@ def read_gadget(told: pb.GadgetInfo, image: str = "") -> Gadget:
 
 def parse_gadget(data: bytes, image: str = "") -> Gadget:
     """As `read_gadget`, from the bytes at the beginning of a stream."""
+    if len(data) > _LARGEST:
+        raise _unreadable(f"it has {len(data):,} bytes")
     try:
         return read_gadget(pb.GadgetInfo.FromString(data), image)
     except DecodeError as error:
-        raise AnswerInvalid(
-            "What the daemon says of the gadget cannot be read.",
-            "Check with `igsdk doctor` or the daemon's log what serves this address.",
-        ) from error
+        raise _unreadable("it is cut short, or something else") from error
+
+
+def _unreadable(why: str) -> AnswerInvalid:
+    return AnswerInvalid(
+        f"What the daemon says of the gadget cannot be read: {why}.",
+        "Look into the daemon's log, and check what serves this address.",
+    )

@@ -14,6 +14,7 @@ from igsdk.client.parameters import needed_to_describe, settle
 from igsdk.client.run import GadgetRun, config_for
 from igsdk.client.stream import LEVELS
 from igsdk.client.transport import GADGET_INFO, INFO, Channel
+from igsdk.client.values import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,7 +85,9 @@ class RemoteRuntime:
             TargetUnavailable, AnswerInvalid: as for the connection.
         """
         request = pb.GetGadgetInfoRequest(
-            imageName=image, paramValues=needed_to_describe(params or {}), version=_PROTOCOL
+            imageName=as_text(image, ""),
+            paramValues=needed_to_describe(params or {}),
+            version=_PROTOCOL,
         )
         answer = self._channel.ask(
             GADGET_INFO, request, pb.GetGadgetInfoResponse, self._call_timeout
@@ -140,7 +143,8 @@ class RemoteRuntime:
             UsageError, RunRefused, TargetUnavailable, AnswerInvalid: as `run`.
         """
         config = config_for(image, self._settle(image, params))
-        return instances.create(self._channel, config, name, tuple(tags), self._call_timeout)
+        words = tuple(as_text(tag, "") for tag in tags)
+        return instances.create(self._channel, config, name, words, self._call_timeout)
 
     def instances(self) -> list[Instance]:
         """The instances of this daemon.
@@ -189,7 +193,7 @@ class RemoteRuntime:
 
 
 def _which(instance: Instance | str) -> str:
-    return instance if isinstance(instance, str) else instance.id
+    return as_text(instance, "") if isinstance(instance, str) else instance.id
 
 
 def _level(name: str) -> int:

@@ -122,18 +122,22 @@ class GadgetRun:
 
         Args:
             source: only those of this data source; rows of others are passed over for good.
-            timeout: end after so many seconds without a packet.
+            timeout: end after so many seconds without a row.
 
         Raises:
             UsageError: there is no such data source.
             IgsdkError: the stream broke; all that came before was given.
         """
         self._known(source)
+        until = _from_now(timeout)
         while True:
             for row in self._rows:  # who stops in between goes on here the next time
                 if source is None or row.source == source:
                     yield row
-            packet = self._inbox.get(timeout)
+                    until = _from_now(timeout)
+            if timeout and _left(until) == 0:  # packets came, without rows
+                return
+            packet = self._inbox.get(_left(until))
             if packet is None:
                 self._complain()
                 return
@@ -154,7 +158,7 @@ class GadgetRun:
         Returns:
             The columns of each data source by name, without rows for those that gave none.
         """
-        until = None if seconds is None else time.monotonic() + seconds
+        until = _from_now(seconds)
         payloads: dict[str, list[bytes]] = {name: [] for name in self.gadget.sources}
         while (left := _left(until)) != 0 and (packet := self._inbox.get(left)) is not None:
             payloads[packet.source.name].append(packet.payload)
@@ -211,8 +215,12 @@ class GadgetRun:
                 self._error = explain(error, self._channel.target)
         except IgsdkError as error:
             self._error = error
-            self._call.cancel()
+        except Exception as error:
+            self._error = AnswerInvalid(
+                f"What {self._channel.target} sends is beyond igsdk: {error!r}.", "Report it."
+            )
         finally:
+            self._call.cancel()
             self._inbox.close()
             self._described.set()
             self._requests.put(None)
@@ -260,6 +268,10 @@ class GadgetRun:
         self._unreadable["unreadable_packets"] += broken
         self._unreadable["unreadable_rows"] += columns.unreadable
         return columns
+
+
+def _from_now(seconds: float | None) -> float | None:
+    return None if seconds is None else time.monotonic() + seconds
 
 
 def _left(until: float | None) -> float | None:

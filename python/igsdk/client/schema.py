@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _EMPTY, _HIDDEN, _HAS_PARENT, _UNREFERENCED = 1, 4, 8, 32
 _BIG_ENDIAN = 1
 _ONE_ROW, _ARRAY = 1, 2
-_MOST_FIELDS = 4096
+_MOST_SOURCES, _MOST_FIELDS = 256, 4096
 _REMEDY = "Report it to whoever made the gadget or the daemon; another version may be right."
 
 
@@ -119,6 +119,8 @@ def read_source(told: pb.DataSource) -> DataSource:
 
 def read_sources(told: Sequence[pb.DataSource]) -> dict[str, DataSource]:
     """All data sources of a gadget, by name; raises like `read_source`."""
+    if len(told) > _MOST_SOURCES:
+        raise AnswerInvalid(f"The daemon's gadget has {len(told):,} data sources.", _REMEDY)
     sources: dict[str, DataSource] = {}
     for one in told:
         if one.name in sources:

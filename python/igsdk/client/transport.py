@@ -12,6 +12,7 @@ from igsdk._errors import (
     IgsdkError,
     RunRefused,
     TargetUnavailable,
+    UsageError,
 )
 
 try:
@@ -37,6 +38,8 @@ RUN_GADGET = "/api.GadgetManager/RunGadget"
 # gRPC's own limit of 4 MiB is less than one packet of a busy gadget. Packets of empty rows
 # take some 50 times their size in memory, so without a limit one could take it all.
 _LARGEST_MESSAGE = 64 << 20
+# Nothing but packets is ever so large; a list of gadgets or parameters never.
+LARGEST_DESCRIPTION = 8 << 20
 _OPTIONS = (
     ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
     ("grpc.max_send_message_length", _LARGEST_MESSAGE),
@@ -86,7 +89,7 @@ class Channel:
         except grpc.FutureTimeoutError as error:
             raise TargetUnavailable(
                 f"{self.target} did not let us connect within {timeout:g} s.",
-                "Check that the daemon runs and the address is right.",
+                "Check that the daemon runs, without TLS, and that the address is right.",
             ) from error
 
     def ask(self, method: str, request: Message, answer: type[Answer], timeout: float) -> Answer:
@@ -98,7 +101,11 @@ class Channel:
         call: Any = self._channel.unary_unary(method)
         try:
             data: bytes = call(request.SerializeToString(), timeout=timeout)
+            if len(data) > LARGEST_DESCRIPTION:
+                raise _no_daemon(self.target, f"it answers with {len(data):,} bytes")
             return answer.FromString(data)
+        except ValueError as error:
+            raise UsageError("The connection is closed.", "Connect again.") from error
         except grpc.RpcError as error:
             raise explain(error, self.target) from error
         except DecodeError as error:
@@ -107,7 +114,10 @@ class Channel:
     def stream(self, method: str, requests: Iterator[bytes]) -> Any:
         """A stream each way, in bytes; the call that gRPC makes of it."""
         call: Any = self._channel.stream_stream(method)
-        return call(requests)
+        try:
+            return call(requests)
+        except ValueError as error:
+            raise UsageError("The connection is closed.", "Connect again.") from error
 
     def close(self) -> None:
         self._channel.close()

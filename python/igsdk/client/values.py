@@ -9,6 +9,8 @@ import re
 import zlib
 from typing import TYPE_CHECKING, Any
 
+from igsdk._errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -24,7 +26,19 @@ def as_text(value: Any, kind: str) -> str:
     Args:
         kind: the parameter's type; a number is in seconds where it is ``duration``, and
             bytes are packed where it is ``bytes``.
+
+    Raises:
+        UsageError: it cannot be sent, since it is no UTF-8.
     """
+    text = _text_of(value, kind)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{text!r} is no text in UTF-8.", "Correct it.") from error
+    return text
+
+
+def _text_of(value: Any, kind: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, bytes):
