@@ -7,7 +7,7 @@ CHECKS ?=
 KERNELS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup native test test-large kernel-test lint format wheel bench gpu-checks clean
+.PHONY: help run setup native test test-large kernel-test lint format wheel gadget bench gpu-checks clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,9 @@ format: ## lets ruff and clang-format rewrite the sources
 
 wheel: ## dist/*.whl with the BPF objects and libbpf inside
 	@build/wheel.sh
+
+gadget: ## dist/profile_cuda_memory.tar, the image for Inspektor Gadget
+	@build/gadget.sh
 
 bench: ## speed, with the floor beside it (root, a quiet machine); BENCH="pairs" for some
 	@build/bench.sh $(BENCH)
