@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from igsdk.cli.ending import Ending
 
-_VERBS = ("record", "report", "events", "run", "gadget", "doctor")
+_VERBS = ("record", "report", "events", "run", "instances", "gadget", "doctor")
 _INTERRUPTED = 128 + signal.SIGINT
 
 _EXIT_CODES = """\b
