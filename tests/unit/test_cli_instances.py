@@ -15,7 +15,7 @@ from tests.support.gadget_server import gadget_server
 from igsdk._proto import gadget_pb2 as pb
 from igsdk.cli.app import run
 
-Igsdk = Callable[..., int]
+Igsdk = Callable[..., Any]
 
 
 @pytest.fixture

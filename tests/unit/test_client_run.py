@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import signal
@@ -424,3 +425,19 @@ def test_this_machine_runs_no_other_gadgets() -> None:
     for method in (local.run, local.describe, local.create, local.instances, local.attach):
         with pytest.raises(TargetUnavailable, match="local:"):
             method("trace_open:latest")
+
+
+def test_from_asyncio(server: GadgetServer, host: RemoteRuntime) -> None:
+    """As docs/sdk.md shows it: waiting in a thread, ended from the loop."""
+    server.run = until_stopped(gp.packet(opens(1, 2), 1))
+
+    async def main() -> list[int]:
+        pids = []
+        with host.run("opens") as run:
+            rows = run.rows()
+            asyncio.get_running_loop().call_later(0.3, threading.Thread(target=run.stop).start)
+            while (row := await asyncio.to_thread(next, rows, None)) is not None:
+                pids.append(row["pid"])
+        return pids
+
+    assert asyncio.run(main()) == [1, 2]
