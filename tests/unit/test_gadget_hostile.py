@@ -43,10 +43,10 @@ PAIRS = list(zip("abcdefgh", "bcdefghi", strict=True))
     ],
 )
 def test_metadata_that_is_none(text: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(GadgetInvalid):
         document.load(text.encode(), "it")
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 @given(st.binary(max_size=60))

@@ -156,4 +156,4 @@ def inspect(image: str, plain_http: bool, timeout: float, as_json: bool) -> None
     if as_json:
         output.put_json(record)
     else:
-        output.put(explain(record))
+        output.put(explain(record, output.width()))

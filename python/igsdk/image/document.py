@@ -90,6 +90,11 @@ def flat(value: Value | None, prefix: str = "") -> Iterator[tuple[str, Value]]:
             yield f"{prefix}{name}", each
 
 
+def texts(value: Value | None) -> dict[str, str]:
+    """A mapping of texts; names in lower case, as they are compared."""
+    return {name.lower(): each.text() for name, each in flat(value)}
+
+
 def meant(word: str, known: Iterable[str]) -> str:
     """`; did you mean …?` where a known word is close."""
     lowered = {other.lower(): other for other in known}

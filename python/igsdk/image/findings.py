@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from igsdk.image.document import meant
+from igsdk.image.document import meant, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -60,6 +60,16 @@ def under(value: Value, *keys: str) -> Value | None:
     for key in keys:
         found = found.get(key) if found else None
     return found
+
+
+def targets(source: Value | None) -> dict[tuple[str, str], str]:
+    """The names that gadget.yaml gives to texts beside fields, by (field, annotation)."""
+    listed = source.get("fields") if source else None
+    return {
+        (name, key): text
+        for name, value in (listed.items() if listed else ())
+        for key, text in texts(value.get("annotations")).items()
+    }
 
 
 def no(what: str, name: str, known: Iterable[str], where: str = "") -> str:

@@ -7,22 +7,15 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from igsdk._errors import ImageUnreadable
-from igsdk.image import document, elf, fields, oci, parameters, programs, sources
-from igsdk.image.findings import under
+from igsdk.image import contents, oci
 from igsdk.image.layout import entry_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from igsdk.image.elf import Object
     from igsdk.image.layout import Layout
-    from igsdk.image.sources import Source
 
 SIGNATURE = "application/vnd.dev.cosign.simplesigning.v1+json"
 _BUILT_ELSEWHERE = "Build it with `igsdk gadget build` or `ig image build`."
 
-#: keys of gadget.yaml that say where to read more
-LINKS = ("homepageURL", "documentationURL", "sourceURL")
 #: media type -> what it holds
 MEANINGS = {
     oci.PROGRAM: "BPF program",
@@ -52,7 +45,7 @@ def inspect(layout: Layout) -> dict[str, Any]:
         "annotations": listed.get("annotations") or {},
         "architectures": images,
         "signatures": signatures(layout),
-        **_gadget(layout, images[0]),
+        **contents.describe(*_first(layout, images[0])),
     }
 
 
@@ -137,115 +130,10 @@ def signatures(layout: Layout) -> list[dict[str, str]]:
     return found
 
 
-def _gadget(layout: Layout, image: dict[str, Any]) -> dict[str, Any]:
-    """What the gadget is and shows, from its metadata and its program."""
-    metadata = b""
-    if image["config"]["media_type"] == oci.CONFIG:
-        metadata = layout.blob(image["config"])
-    described = document.load(metadata, "gadget.yaml")
-    data = [layer for layer in image["layers"] if layer["media_type"] == oci.PROGRAM]
-    program = elf.read(layout.blob(data[0]), "the program") if data else None
-    found = sources.declared(program) if program else sources.Declared()
-    return {
-        "metadata": metadata.decode("utf-8", "replace"),
-        "title": described.text("name"),
-        "description": described.text("description"),
-        "links": {key: text for key in LINKS if (text := described.text(key))},
-        "defaults": texts(described.root.get("paramDefaults")),
-        "programs": [_program(described, one) for one in program.programs] if program else [],
-        "maps": [_map(one) for one in program.maps.values()] if program else [],
-        "license": program.license if program else "",
-        "parameters": list(_parameters(described, found)),
-        "datasources": [_source(described, program, one) for one in found.sources.values()],
-        "problems": found.problems,
-    }
-
-
-def _program(described: document.Document, one: elf.Program) -> dict[str, str]:
-    place = programs.attached_to(described, one.name)
-    return {"name": one.name, "section": one.section, "attach_to": place}
-
-
-def _map(one: elf.Map) -> dict[str, Any]:
-    sizes = {"key_size": one.key_size, "value_size": one.value_size}
-    return {
-        "name": one.name,
-        "type": one.type,
-        **sizes,
-        "max_entries": one.max_entries,
-        "programs": list(one.programs),
-    }
-
-
-def _parameters(described: document.Document, found: sources.Declared) -> Iterator[dict[str, str]]:
-    """Those of the program, then those that a module or gadget.yaml alone has."""
-    for one in found.parameters.values():
-        said = parameters.said_of(described, one)
-        yield {
-            "key": _text(said, "key") or one.key,
-            "type": one.kind,
-            "default": one.default or _text(said, "defaultValue"),
-            "description": _text(said, "description"),
-            "variable": one.variable,
-        }
-    for kind in ("wasm", "custom"):
-        listed = under(described.root, "params", kind)
-        for name, said in listed.items() if listed else ():
-            yield {
-                "key": _text(said, "key") or name,
-                "type": _text(said, "typeHint") or _text(said, "type"),
-                "default": _text(said, "defaultValue"),
-                "description": _text(said, "description"),
-                "variable": "",
-            }
-
-
-def _text(said: document.Value | None, key: str) -> str:
-    value = said.get(key) if said else None
-    return value.text() if value else ""
-
-
-def _source(described: document.Document, program: Object | None, one: Source) -> dict[str, Any]:
-    said = under(described.root, "datasources", one.name)
-    notes = said.get("annotations") if said else None
-    listed = said.get("fields") if said else None
-    all_fields = list(one.fields)
-    if program:
-        all_fields += fields.added(program.btf, one.fields, targets(said))
-    return {
-        "name": one.name,
-        "shape": "array" if one.array else "single",
-        "filled_by": one.how,
-        "annotations": texts(notes),
-        "fields": [_field(each, listed) for each in all_fields],
-    }
-
-
-def _field(one: fields.Field, listed: document.Value | None) -> dict[str, Any]:
-    said = listed.get(one.name) if listed else None
-    notes = texts(said.get("annotations") if said else None)
-    return {
-        "name": one.name,
-        "kind": one.kind,
-        "offset": one.offset,
-        "size": one.size,
-        "part": one.part,
-        "description": notes.get("description", ""),
-        "hidden": notes.get("columns.hidden", "").lower() == "true",
-        "annotations": notes,
-    }
-
-
-def texts(value: document.Value | None) -> dict[str, str]:
-    """A mapping of texts; names in lower case, as they are compared."""
-    return {name.lower(): each.text() for name, each in document.flat(value)}
-
-
-def targets(source: document.Value | None) -> dict[tuple[str, str], str]:
-    """The names that gadget.yaml gives to texts beside fields, by (field, annotation)."""
-    listed = source.get("fields") if source else None
-    return {
-        (name, key): text
-        for name, value in (listed.items() if listed else ())
-        for key, text in texts(value.get("annotations")).items()
-    }
+def _first(layout: Layout, image: dict[str, Any]) -> tuple[bytes, bytes, bool]:
+    """Metadata and program of one architecture, empty where there is none; and if it is all."""
+    config, kinds = image["config"], [layer["media_type"] for layer in image["layers"]]
+    metadata = layout.blob(config) if config["media_type"] == oci.CONFIG else b""
+    found = [layer for layer in image["layers"] if layer["media_type"] == oci.PROGRAM]
+    is_open = not found or oci.WASM in kinds
+    return metadata, layout.blob(found[0]) if found else b"", is_open

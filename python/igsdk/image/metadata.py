@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from igsdk.image import fields, findings, parameters, programs, vocabulary
 from igsdk.image.document import flat
-from igsdk.image.findings import Checked
-from igsdk.image.inspection import targets
+from igsdk.image.findings import Checked, targets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from igsdk.image import fields as f
 from igsdk.image import findings, vocabulary
-from igsdk.image.document import flat
+from igsdk.image.document import flat, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,13 +117,17 @@ def traps(document: Document, program: Object, declared: Declared) -> Iterator[s
 
 
 def _said_of(document: Document, name: str) -> dict[str, str]:
-    said = findings.under(document.root, "programs", name)
-    return {key.lower(): value.text() for key, value in flat(said)}
+    return texts(findings.under(document.root, "programs", name))
 
 
 def attached_to(document: Document, name: str) -> str:
     """What gadget.yaml says a program is attached to, or nothing."""
     return _said_of(document, name).get("attach_to", "")
+
+
+def frequency(document: Document, one: Program) -> str:
+    """How often a second a sampler runs on each processor; nothing for other programs."""
+    return _said_of(document, _sampler(one)).get("sampler.frequency", "") if _sampler(one) else ""
 
 
 def _section(one: Program, place: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from igsdk.image import fields as f
 from igsdk.image import parameters, programs
-from igsdk.image.inspection import targets
+from igsdk.image.findings import targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
