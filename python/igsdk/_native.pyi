@@ -339,6 +339,7 @@ class FileMappings:
 
     def __init__(self, object: bytes) -> None: ...  # noqa: A002
     def of(self, pid: int, /) -> bytes: ...  # rows of dtype ``mapping``, code only
+    def close(self) -> None: ...  # when nobody asks any more
 
 def compare_objects(own: bytes, other: bytes) -> tuple[list[str], list[str], list[str]]:
     """Whether the runtime of one BPF object can run another one.

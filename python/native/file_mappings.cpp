@@ -18,6 +18,8 @@ FileMappings::FileMappings(const std::string &object)
 
 // Runs the task_vma iterator over one process.
 std::string FileMappings::of(uint32_t pid) const {
+    if (!object_)
+        throw ProgramError("listing mappings after the end", EBADF);
     bpf_iter_link_info target{};
     target.task.pid = pid;
     LIBBPF_OPTS(bpf_iter_attach_opts, options);

@@ -14,6 +14,7 @@ class FileMappings {
     explicit FileMappings(const std::string &object);
     // Rows of igsdk_mapping.
     std::string of(uint32_t pid) const;
+    void close() { object_.reset(); }
 
   private:
     Object object_;

@@ -17,6 +17,7 @@ void register_objects(py::module_ &m) {
                  return std::make_unique<FileMappings>(bytes);
              }),
              py::arg("object"))
+        .def("close", &FileMappings::close)
         .def("of", [](const FileMappings &lister, uint32_t pid) {
             std::string rows;
             {

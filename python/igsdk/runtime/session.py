@@ -166,6 +166,7 @@ class Session:
         self._resources.callback(self._watch.close)
         try:
             self.mappings = load_mappings()
+            self._resources.callback(self.mappings.close)
             self.tracer = load_tracer(self.options, self.selection, self._watch)
         except BaseException:
             self._resources.close()
