@@ -54,7 +54,6 @@ class Daemon:
             raise Refusal("expected version to be 1")
         made.id = f"{len(self.kept) + 1:032x}"
         made.name = made.name or "made-up"
-        made.timeCreated = int(time.time())
         made.state.status = pb.StatusError if self.failing else pb.StatusRunning
         made.state.message = self.failing
         self.kept[made.id] = made

@@ -9,6 +9,7 @@ never does for one that failed early, so that question has a deadline.
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -84,7 +85,10 @@ def create(
         raise UsageError(
             f"{name!r} is no name for an instance.", "Use 1 to 32 of a-z, 0-9, - and _."
         )
-    wanted = pb.GadgetInstance(gadgetConfig=config, name=name, tags=tags)
+    # The daemon keeps our time, and has none of its own.
+    wanted = pb.GadgetInstance(
+        gadgetConfig=config, name=name, tags=tags, timeCreated=int(time.time())
+    )
     request = pb.CreateGadgetInstanceRequest(gadgetInstance=wanted)
     answer = channel.ask(_CREATE, request, pb.CreateGadgetInstanceResponse, timeout)
     if answer.result != 0:

@@ -61,7 +61,7 @@ _REMEDIES = (
         "Check the image's name, and pull=always|missing|never against what the daemon may do.",
     ),
     (r"unsupported|load program|creating eBPF", "Run it where the kernel has what it needs."),
-    (r"gadget \S+ not found", "List the daemon's instances, and name one of those."),
+    (r"(gadget|instance) \S+ not found", "List the daemon's instances, and name one of those."),
     (r"pars|invalid|converting", "Correct the parameter that it names."),
 )
 
