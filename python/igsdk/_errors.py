@@ -10,7 +10,7 @@ IgsdkError
 ├── ProfileUnreadable     7   a profile file that is cut short or of another tool
 ├── OutputUnwritable      8   the output folder is missing, full or read-only
 ├── TargetUnavailable     9   a target that cannot be reached or is not known
-├── GadgetInvalid        10   a gadget that does not compile, or whose metadata does not fit
+├── GadgetInvalid        10   a gadget that does not compile, does not fit its metadata, or us
 ├── ImageUnreadable      11   an image that is none, is cut short, or whose bytes changed
 ├── RegistryRefused      12   a registry that says no: password, name, rights
 ├── RunRefused           13   a daemon that refuses to run a gadget, or ends its run

@@ -34,7 +34,7 @@ Exit codes:
     7  a profile that cannot be read
     8  an output that cannot be written
     9  a target or a registry that cannot be reached
-   10  a gadget that does not compile, or whose metadata does not fit
+   10  a gadget that does not compile, whose metadata does not fit, or that can't run here
    11  an image that cannot be read
    12  a registry that refuses
    13  a daemon that refuses to run a gadget, or ends its run
