@@ -81,6 +81,17 @@ def test_what_only_gadget_yaml_knows(tmp_path: Path) -> None:
     assert "  runs  made when it runs  how often\n" in shown
 
 
+def test_columns_come_first() -> None:
+    """Then what is hidden: because gadget.yaml says so, or by its type."""
+    lines = explain(record(tiny.SOURCE)).splitlines()
+    start = next(number for number, one in enumerate(lines) if one.startswith("Data source opens"))
+    end = lines.index("", start)
+    hidden = ["(hidden)" in one for one in lines[start + 2 : end]]
+    assert hidden == sorted(hidden)
+    assert sum(hidden) == 2
+    assert lines[end - 1].split()[0] == "mntns_id"
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("folder", [tiny.SOURCE, STACKS, CALLS])
 def test_lines_fit(columns: int, folder: Path) -> None:

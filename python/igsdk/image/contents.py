@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from igsdk.image import document, elf, fields, parameters, programs, sources
+from igsdk.image import document, elf, fields, parameters, programs, sources, vocabulary
 from igsdk.image.findings import targets, under
 
 if TYPE_CHECKING:
@@ -144,6 +144,14 @@ def _field(one: fields.Field, listed: document.Value | None) -> dict[str, Any]:
         "size": one.size,
         "part": one.part,
         "description": notes.get("description", ""),
-        "hidden": notes.get("columns.hidden", "").lower() == "true",
+        "hidden": _is_hidden(one, notes),
         "annotations": notes,
     }
+
+
+def _is_hidden(one: fields.Field, notes: dict[str, str]) -> bool:
+    """Whether it is no column until a user asks for it; it is sent all the same."""
+    said = notes.get("columns.hidden")
+    by_template = notes.get("template") in vocabulary.HIDING
+    by_type = any(f"gadget_{name}" in one.types for name in vocabulary.HIDING)
+    return said == "true" if said else by_template or by_type

@@ -162,7 +162,7 @@ def _source(source: dict[str, Any], columns: int | None) -> Iterator[str]:
         yield from table([(said,)], columns)
     wide = columns is None or columns >= _WIDE
     rows = [("field", "type", "where", "")] if wide else [("field", "type", "")]
-    for one in _unfolded(source["fields"]):
+    for one in sorted(_unfolded(source["fields"]), key=lambda one: bool(one["hidden"])):
         place = (_place(one),) if wide else ()
         rows.append((one["name"], _kind(one), *place, _about(one)))
     if len(rows) > 1:

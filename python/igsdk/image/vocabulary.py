@@ -37,6 +37,11 @@ TEMPLATES = (
     *("comm", "pcomm", "pid", "ppid", "tid", "ptid", "uid", "gid", "ns", "mntns_id", "netns_id"),
     *("l4endpoint", "syscall", "errorString", "user_stack"),
 )
+#: those whose fields are hidden unless `columns.hidden` says otherwise; types have them too
+HIDING = (
+    *("timestamp", "containerPid", "containerStartedAt", "pcomm", "ppid", "ptid", "ns"),
+    *("mntns_id", "netns_id", "user_stack"),
+)
 #: the ways to show rows that a data source has where it names none
 USUAL_MODES = ("columns", "json", "jsonpretty", "none", "yaml")
 _MODES = ("columns", "json", "jsonpretty", "yaml", "none", "raw", "pcap-ng", "histogram")
