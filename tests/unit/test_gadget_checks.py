@@ -100,6 +100,34 @@ def test_other_sections(tmp_path: Path, section: str, words: str) -> None:
     assert f"gadget.yaml:{line + 1}: there is {words}" in cause
 
 
+@pytest.mark.parametrize(
+    ("default", "words"),
+    [
+        ("operator.cli.fields: opens:comm,hwo;totals:calls", "names a field 'hwo' that does not"),
+        ("operator.cli.fields: comm", "'comm' does not say of which data source"),
+        ("operator.sort.sort: combined-totals:-cals", "'cals' that does not exist (did you mean"),
+        ("operator.sort.sort: 'totals:-calls, process'", "names a field ' process'"),
+        ("operator.sort.sort: total:-calls", "no data source 'total' (did you mean 'totals'"),
+        ("operator.limiter.max-entries: totals:3,combined-totls:5", "'combined-totls'"),
+        ("operator.oci.ebpf.map-fetch-interval: 'opens:1s,none:2s'", "no data source 'none'"),
+        ("operator.cli.fields: opens:comm,-how,+time;combined-totals:calls", ""),
+        ("operator.limiter.max-entries: 'totals:3,combined-totals:5'", ""),
+        ("operator.limiter.max-entries: 10", ""),
+    ],
+)
+def test_what_users_see_first(tmp_path: Path, default: str, words: str) -> None:
+    """Names of data sources and fields within the texts of `paramDefaults`."""
+    folder = tiny.copy(tmp_path)
+    if words:
+        section = f"paramDefaults:\n  {default}\nparams:\n"
+        line, cause = complaints(folder, YAML, "params:\n", section)
+        assert f"gadget.yaml:{line + 1}: " in cause
+        assert words in cause
+    else:
+        tiny.change(folder, YAML, "params:\n", f"paramDefaults:\n  {default}\nparams:\n")
+        assert build(str(folder)).digest
+
+
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     folder = tiny.copy(tmp_path)
     first = tiny.change(folder, YAML, "template: comm", "template: com")

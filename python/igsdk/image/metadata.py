@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from igsdk.image import fields, findings, parameters, programs, vocabulary
+from igsdk.image import fields, findings, parameters, programs, views, vocabulary
 from igsdk.image.document import flat
 from igsdk.image.findings import Checked, targets
 
@@ -34,6 +34,8 @@ def check(
     for name, source in about.items("datasources"):
         _datasource(about, name, source)
     parameters.check_said(about)
+    if not is_open:
+        views.check_said(about, _all_fields(about))
     programs.check_said(about)
     for name, value in about.items("operator"):
         known = vocabulary.EMITTING.get(name.lower())
@@ -88,6 +90,14 @@ def _is_operators(about: Checked, name: str) -> bool:
 
 def _find(known: Mapping[str, Source], name: str) -> Source | None:
     return next((one for one in known.values() if one.name.lower() == name.lower()), None)
+
+
+def _all_fields(about: Checked) -> dict[str, dict[str, fields.Field]]:
+    said = about.document.root.get("datasources")
+    return {
+        name: fields_of(about.program, source, said.get(name) if said else None)
+        for name, source in about.declared.sources.items()
+    }
 
 
 def fields_of(program: Object, source: Source, said: Value | None) -> dict[str, fields.Field]:
