@@ -198,6 +198,13 @@ def test_results_are_those_of_the_driver(program: elf.Object) -> None:
     assert answers["CUDA_ERROR_OUT_OF_MEMORY"] == 2
 
 
+def test_the_readme_explains_every_loss() -> None:
+    """But those of what the gadget does not do: stacks of its own, leaving calls alone."""
+    own = {"captures", "stack_failed", "stack_bytes", "python_fault", "seccomp"}
+    told = set(re.findall(r"`lost_(\w+)`", (ROOT / "gadget/README.md").read_text()))
+    assert told == set(_abi.LOSSES) - own
+
+
 @pytest.mark.parametrize("name", ["events", "heap", "processes"])
 def test_people_are_told_all_values(
     program: elf.Object, declared: sources.Declared, name: str
