@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from tests.support import tiny
 
 from igsdk import GadgetInvalid, IgsdkError
-from igsdk.image import document, layout, oci
+from igsdk.cli.app import run
+from igsdk.image import clang, document, layout, oci
 from igsdk.image.build import build
 from igsdk.image.explained import explain
 from igsdk.image.inspection import inspect
@@ -122,6 +123,25 @@ def test_entries_with_odd_values(tmp_path: Path) -> None:
             (tmp_path / name).write_bytes(content)
         with contextlib.suppress(IgsdkError):
             inspect(layout.read(str(tmp_path)))
+
+
+def test_an_object_without_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a compiler makes it that was not told -g: said of the image, which stays as it is."""
+    compiler = clang.find_clang()
+    assert compiler, "clang is not installed"
+    command = [compiler, "-target", "bpf", "-O2", "-c", str(tiny.SOURCE / "program.bpf.c")]
+    subprocess.run([*command, "-o", str(tmp_path / "bare.o")], check=True, capture_output=True)
+    made = layout.Layout()
+    config = made.add(oci.CONFIG, (tiny.SOURCE / "gadget.yaml").read_bytes())
+    layer = made.add(oci.PROGRAM, (tmp_path / "bare.o").read_bytes())
+    platform = {"architecture": "amd64", "os": "linux"}
+    entry = made.add(oci.MANIFEST, oci.manifest(config, [layer], {}), platform=platform)
+    made.name(made.add(oci.INDEX, oci.index([entry], {})), "x")
+    layout.write(made, str(tmp_path / "bare.tar"), 0)
+    assert run(["gadget", "inspect", str(tmp_path / "bare.tar")]) == 10
+    said = capsys.readouterr().err
+    assert "has no BTF" in said
+    assert "Compile it again for BPF, with -g" in said
 
 
 @pytest.mark.parametrize("package", ["yaml", "elftools"])

@@ -53,7 +53,7 @@ def gadget(context: click.Context) -> int:
 @click.option("-I", "includes", multiple=True, metavar="DIR", help="A folder of headers.")
 @click.option("--tag", default="", metavar="NAME", help="The image's name; else the gadget's.")
 @click.option(
-    "--lenient", is_flag=True, help="Only warn of what gadget.yaml says in vain, as others do."
+    "--lenient", is_flag=True, help="What gadget.yaml says in vain is a warning, not an error."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def build(
@@ -61,9 +61,11 @@ def build(
 ) -> None:
     """Compiles the gadget in DIR for amd64 and arm64, checks it, and writes its image.
 
-    What gadget.yaml says is compared with the compiled program: a field, parameter or
-    annotation that does not exist is an error with its line. With SOURCE_DATE_EPOCH set,
-    the same source gives the same bytes.
+    Needs clang and llvm-strip, and the headers that the program includes.
+
+    What gadget.yaml says is compared with the compiled program: a field, parameter,
+    program or annotation that does not exist is an error with its line. With
+    SOURCE_DATE_EPOCH set, the same source gives the same bytes.
     """
     from igsdk.image import layout
     from igsdk.image.build import build as build_image
@@ -73,7 +75,8 @@ def build(
         output.say(f"warning: {warning}")
     layout.write(built.layout, path, built.created)
     if as_json:
-        output.put_json({"path": path, "name": built.name, "digest": built.digest})
+        record = {"path": path, "name": built.name, "digest": built.digest}
+        output.put_json({**record, "warnings": built.warnings})
     else:
         output.put(f"{path}: {built.name}, {built.digest}")
 

@@ -15,6 +15,8 @@ from igsdk._errors import UsageError
 
 DOMAIN = "ghcr.io"
 PREFIX = "inspektor-gadget/gadget/"
+#: Docker's own registry, where names without a path have one too
+_HUB = "docker.io"
 
 _HOST = re.compile(
     r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?|\[[0-9a-fA-F:]+\](:[0-9]{1,5})?"
@@ -72,9 +74,10 @@ def _domain(text: str) -> tuple[str, str]:
     """Splits the registry off, or adds the one that is meant."""
     first, slash, rest = text.partition("/")
     is_host = any(mark in first for mark in ".:") or first == "localhost" or first != first.lower()
-    if slash and is_host:
-        return first, rest
-    return DOMAIN, text if slash else PREFIX + text
+    domain, rest = (first, rest) if slash and is_host else (DOMAIN, text)
+    domain = _HUB if domain == f"index.{_HUB}" else domain
+    usual = {DOMAIN: PREFIX, _HUB: "library/"}.get(domain, "")
+    return domain, rest if "/" in rest else usual + rest
 
 
 def _is_sound(name: Reference) -> bool:
