@@ -203,6 +203,42 @@ def test_any_bytes_are_a_packet_or_not(payload: bytes) -> None:
         assert columns.rows + columns.unreadable == len(slots or ())
 
 
+SMALL = st.one_of(st.integers(0, 12), st.sampled_from((2**31, 2**32 - 1)))
+DESCRIBED = st.builds(
+    pb.Field,
+    fullName=st.sampled_from("abcdef"),
+    payloadIndex=st.integers(0, 3),
+    offs=SMALL,
+    size=SMALL,
+    flags=st.sampled_from((0, 0, 0, 1, 4, 8, 16, 24, 32)),
+    kind=st.one_of(st.integers(0, 16), st.integers(0, 16).map(lambda kind: kind | gp.ARRAY)),
+    parent=st.integers(0, 6),
+    order=st.integers(-5, 5),
+)
+
+
+@given(
+    st.lists(DESCRIBED, max_size=6, unique_by=lambda field: field.fullName),
+    st.lists(st.lists(st.binary(max_size=16), max_size=5), max_size=4),
+    st.booleans(),
+)
+@settings(max_examples=400, deadline=None)
+def test_any_description_is_refused_or_reads_the_same_both_ways(
+    fields: list[pb.Field], rows: list[list[bytes]], big: bool
+) -> None:
+    try:
+        source = read_source(pb.DataSource(name="s", type=2, fields=fields, flags=int(big)))
+    except AnswerInvalid:
+        return
+    by_row = [row for slots in rows if (row := RowReader(source).read(slots)) is not None]
+    columns = ColumnReader(source).of_rows(list(rows))
+    assert columns.rows == len(by_row)
+    assert columns.unreadable == len(rows) - len(by_row)
+    for field in source.fields:
+        values = [plain(value) for value in columns[field.name]]
+        assert all(map(same, [row[field.name] for row in by_row], values))
+
+
 def wrong(change: str) -> pb.DataSource:
     told = gp.source("s", SPECS)
     match change:
@@ -210,6 +246,10 @@ def wrong(change: str) -> pb.DataSource:
             told.type = 3
         case "parent":
             told.fields[1].flags, told.fields[1].parent = gp.HAS_PARENT, 3
+        case "far":
+            told.fields[0].offs = 2**32 - 1
+        case "large":
+            told.fields[2].size = 2**32 - 2
         case "narrow":
             told.fields[0].size = 7
         case "ragged":
@@ -222,7 +262,9 @@ def wrong(change: str) -> pb.DataSource:
     return told
 
 
-@pytest.mark.parametrize("change", ["type", "parent", "narrow", "ragged", "twice", "endless"])
+@pytest.mark.parametrize(
+    "change", ["type", "parent", "far", "large", "narrow", "ragged", "twice", "endless"]
+)
 def test_descriptions_that_make_no_sense(change: str) -> None:
     with pytest.raises(AnswerInvalid, match="data source 's'") as caught:
         read_source(wrong(change))
@@ -231,7 +273,7 @@ def test_descriptions_that_make_no_sense(change: str) -> None:
 
 @pytest.mark.parametrize(
     ("field", "change"),
-    [(0, {"offs": 2**32 - 1}), (0, {"payloadIndex": 2**32 - 1}), (2, {"size": 2**32 - 2})],
+    [(0, {"offs": 1 << 25}), (0, {"payloadIndex": 2**32 - 1}), (2, {"size": 1 << 25})],
 )
 def test_far_offsets_slots_and_sizes_make_rows_unreadable_and_take_no_memory(
     field: int, change: dict[str, int]

@@ -23,6 +23,8 @@ _EMPTY, _HIDDEN, _HAS_PARENT, _UNREFERENCED = 1, 4, 8, 32
 _BIG_ENDIAN = 1
 _ONE_ROW, _ARRAY = 1, 2
 _MOST_SOURCES, _MOST_FIELDS = 256, 4096
+#: no packet is larger, so no field lies further in
+_FURTHEST = 64 << 20
 _REMEDY = "Report it to whoever made the gadget or the daemon; another version may be right."
 
 
@@ -141,6 +143,8 @@ def _parents(told: pb.DataSource) -> set[int]:
 def _read_field(told: pb.DataSource, one: pb.Field) -> Field:
     kind = kind_of(one.kind)
     name = one.fullName or one.name
+    if one.size and one.offs + one.size > _FURTHEST:
+        raise _wrong(told, f"has {name} at {one.offs} to {one.offs + one.size}, in no packet")
     if one.size and kind.is_number and one.size < kind.width:
         raise _wrong(told, f"gives {name} {one.size} bytes, and {kind} takes {kind.width}")
     if one.size and kind.array and one.size % kind.width:
