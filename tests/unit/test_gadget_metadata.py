@@ -284,17 +284,7 @@ def test_profiles_are_the_changes_of_heap(declared: sources.Declared) -> None:
     assert not {"proc.pid", "process", "row", "stack"} & labels
 
 
-# Programs, parameters, tables -----------------------------------------------------------
-
-
-def test_programs(program: elf.Object) -> None:
-    disabled = {"attach_to": "gadget_program_disabled"}
-    software = {"type": "software", "config": "count_sw_cpu_clock", "sampleType": "sample_raw"}
-    tick = {"perf": software, "sampler": {"frequency": 4}}
-    expected = {"call_entry": disabled, "call_return": disabled, "tick": tick}
-    assert GADGET["programs"] == expected
-    sections = {one.name: one.section for one in program.programs}
-    assert sections["tick"] == "perf_event/tick"
+# Parameters, tables ---------------------------------------------------------------------
 
 
 def test_parameters(declared: sources.Declared) -> None:
