@@ -20,7 +20,8 @@ def slots_of(source: DataSource, payload: bytes) -> list[Sequence[bytes]] | None
     try:
         if source.array:
             rows = pb.GadgetDataArray.FromString(payload).dataArray
-            return [row.payload for row in rows]
-        return [pb.GadgetData.FromString(payload).data.payload]
+            # As lists: protobuf's own containers take twice the time to go through.
+            return [row.payload[:] for row in rows]
+        return [pb.GadgetData.FromString(payload).data.payload[:]]
     except DecodeError:
         return None

@@ -85,7 +85,6 @@ class RowReader:
 
     def read(self, slots: Sequence[bytes]) -> Row | None:
         """One row; None where the slots are too few or too short for the fields."""
-        slots = tuple(slots)
         values: list[Any] = []
         try:
             for slot, unpack in self._steps:
