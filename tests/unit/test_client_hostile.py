@@ -5,6 +5,8 @@ and counts; never a crash, a hang or memory without end."""
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -303,3 +305,21 @@ def test_what_is_no_gadget_daemon(tmp_path: Path, server: GadgetServer) -> None:
     server.info = lambda: b"\xff\xff"
     with pytest.raises(AnswerInvalid, match="cannot be read"):
         RemoteRuntime(server.target)
+
+
+def test_a_million_rows_of_nothing_take_little_memory() -> None:
+    code = (
+        "import resource\n"
+        "from igsdk.client.columns import ColumnReader\n"
+        "from igsdk.client.kinds import kind_of\n"
+        "from igsdk.client.schema import DataSource, Field\n"
+        "source = DataSource(0, 's', True, (Field('pid', kind_of(8), 0, 0, 4),))\n"
+        "def most():\n    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = most()\n"
+        "columns, broken = ColumnReader(source).read([bytes((0x1a, 0)) * 1_000_000])\n"
+        "print(columns.rows, columns.unreadable, broken, (most() - before) // 1024)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    rows, unreadable, broken, mebibytes = map(int, done.stdout.split())
+    assert (rows, unreadable, broken) == (0, 1_000_000, 0)
+    assert mebibytes < 100

@@ -145,12 +145,7 @@ class ColumnReader:
 
     def of_rows(self, rows: list[Sequence[bytes]]) -> Columns:
         """Rows as lists of slots, as columns; those that do not fit are counted."""
-        slots = list(zip(*rows, strict=False))
-        if not self._all_fit(slots, len(rows)):
-            good = [row for row in rows if all(need.fits(row) for need in self._slots.values())]
-            slots = list(zip(*good, strict=False)) if good else []
-        else:
-            good = rows
+        good, slots = self._fitting(rows)
         columns: dict[str, Column] = {}
         matrices: dict[int, Array] = {}
         for field in self._source.fields:
@@ -164,13 +159,17 @@ class ColumnReader:
             )
         return Columns(self._source, columns, len(good), len(rows) - len(good))
 
-    def _all_fit(self, slots: list[tuple[bytes, ...]], rows: int) -> bool:
-        if not rows:
-            return True
-        return all(
-            number < len(slots) and need.all_fit(slots[number])
-            for number, need in self._slots.items()
-        )
+    def _fitting(
+        self, rows: list[Sequence[bytes]]
+    ) -> tuple[list[Sequence[bytes]], list[tuple[bytes, ...]]]:
+        """The rows that can be read, and the same by slot."""
+        needs = self._slots
+        if min(map(len, rows), default=0) >= self._source.slots:
+            slots = list(zip(*rows, strict=False))
+            if all(need.all_fit(slots[number]) for number, need in needs.items()):
+                return rows, slots
+        good = [row for row in rows if all(need.fits(row) for need in needs.values())]
+        return good, list(zip(*good, strict=False))
 
     def _member(self, field: Field, matrix: Array) -> Column:
         part = matrix[:, field.offset : field.end]

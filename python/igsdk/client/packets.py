@@ -16,12 +16,17 @@ if TYPE_CHECKING:
 
 
 def slots_of(source: DataSource, payload: bytes) -> list[Sequence[bytes]] | None:
-    """One list of slots for each row of a packet; None where the bytes are no packet."""
+    """One list of slots for each row of a packet; None where the bytes are no packet.
+
+    Rows with fewer slots than the fields need, which nobody can read, have none at all: a
+    packet of nothing else would take fifty times its size.
+    """
     try:
         if source.array:
             rows = pb.GadgetDataArray.FromString(payload).dataArray
             # As lists: protobuf's own containers take twice the time to go through.
-            return [row.payload[:] for row in rows]
+            needed = source.slots
+            return [slots if len(slots := row.payload[:]) >= needed else () for row in rows]
         return [pb.GadgetData.FromString(payload).data.payload[:]]
     except DecodeError:
         return None

@@ -9,6 +9,7 @@ is shorter than its fields, is theirs to count.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from igsdk._errors import AnswerInvalid
@@ -83,6 +84,11 @@ class DataSource:
     big_endian: bool = False
     tags: tuple[str, ...] = ()
     annotations: Mapping[str, str] | None = None
+
+    @cached_property
+    def slots(self) -> int:
+        """How many slots a row has at least."""
+        return max((field.slot + 1 for field in self.fields), default=0)
 
     @property
     def shown(self) -> tuple[Field, ...]:

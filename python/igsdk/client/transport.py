@@ -36,7 +36,7 @@ GADGET_INFO = "/api.GadgetManager/GetGadgetInfo"
 RUN_GADGET = "/api.GadgetManager/RunGadget"
 
 # gRPC's own limit of 4 MiB is less than one packet of a busy gadget. Packets of empty rows
-# take some 50 times their size in memory, so without a limit one could take it all.
+# take some 16 times their size in memory, so without a limit one could take it all.
 _LARGEST_MESSAGE = 64 << 20
 # Nothing but packets is ever so large; a list of gadgets or parameters never.
 LARGEST_DESCRIPTION = 8 << 20
