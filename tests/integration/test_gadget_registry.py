@@ -426,6 +426,29 @@ def test_a_registry_that_takes_something_else_gets_no_tag(image: Path) -> None:
         assert not [path for method, path in server.asked if path.endswith("/v1")]
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        "no JSON",
+        "[]",
+        '{"auths": ["x"]}',
+        '{"credHelpers": 7}',
+        '{"auths": {"ADDRESS": {"auth": "%%%"}}}',
+        '{"auths": {"ADDRESS": {"auth": 7}}}',
+        '{"credsStore": "../bin/sh"}',
+        '{"credsStore": "that-nobody-has"}',
+    ],
+)
+def test_logins_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str
+) -> None:
+    with unwilling(always(401, {"WWW-Authenticate": 'Basic realm="x"'})) as server:
+        (tmp_path / "config.json").write_text(config.replace("ADDRESS", server.address))
+        monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+        with pytest.raises(RegistryRefused, match=r"config\.json"):
+            transport_to(server.address, []).ask("GET", "/v2/", (200,))
+
+
 def test_passwords_stay_off_plain_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is not this one gets no login without TLS."""
     words = {"WWW-Authenticate": 'Basic realm="x"'}

@@ -16,7 +16,7 @@ from tests.support import tiny
 
 from igsdk import GadgetInvalid, ImageUnreadable, UsageError
 from igsdk.cli.app import run
-from igsdk.image import inspection, layout, oci
+from igsdk.image import clang, inspection, layout, oci
 from igsdk.image.build import build
 
 
@@ -273,6 +273,25 @@ def test_a_missing_header_has_a_source(tmp_path: Path, header: str, words: str) 
         build(str(folder))
     assert "-I DIR" in caught.value.remedy
     assert words in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["gadget.yaml", "build.yaml"])
+def test_a_file_that_cannot_be_read(tmp_path: Path, name: str) -> None:
+    """Here one that the kernel lets nobody read at its start."""
+    folder = tiny.copy(tmp_path)
+    (folder / name).unlink()
+    (folder / name).symlink_to("/proc/self/mem")
+    with pytest.raises(GadgetInvalid, match="cannot be read"):
+        build(str(folder))
+
+
+def test_a_strip_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    strip = tmp_path / "llvm-strip"
+    strip.write_text("#!/bin/sh\necho no room >&2; exit 3\n")
+    strip.chmod(0o755)
+    monkeypatch.setattr(clang, "find_strip", lambda _: str(strip))
+    with pytest.raises(GadgetInvalid, match="llvm-strip: no room"):
+        build(str(tiny.SOURCE))
 
 
 def test_a_folder_of_headers_that_is_none(tmp_path: Path) -> None:

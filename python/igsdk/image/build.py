@@ -76,7 +76,7 @@ def build(folder: str, includes: Sequence[str] = (), tag: str = "", lenient: boo
         ExtensionMissing: there is no clang.
     """
     recipe = read_recipe(folder)
-    text = recipe.metadata.read_bytes()
+    text = _content(recipe.metadata)
     described = document.load(text, _shown(recipe.metadata))
     if recipe.program is None and recipe.wasm is None and not _is_program_less(described):
         raise GadgetInvalid(
@@ -120,7 +120,7 @@ def read_recipe(folder: str) -> Recipe:
     path = root / "build.yaml"
     said = {}
     if path.is_file():
-        recipe = document.load(path.read_bytes(), _shown(path))
+        recipe = document.load(_content(path), _shown(path))
         said = {key: recipe.text(key) for key in recipe.check_keys(_DEFAULTS)}
     found = {key: _file(root, key, said.get(key), usual) for key, usual in _DEFAULTS.items()}
     metadata, program, wasm = found["metadata"], found["ebpfsource"], found["wasm"]
@@ -142,6 +142,14 @@ def _folder(place: str) -> Path:
     if not path.is_dir():
         raise UsageError(f"{place} is no folder.", "Check the path.")
     return path
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        cause = f"{_shown(path)} cannot be read: {error.strerror or error}."
+        raise GadgetInvalid(cause, "Check its permissions.") from error
 
 
 def _shown(path: Path) -> str:
@@ -242,7 +250,7 @@ def _pack(
     manifests = []
     for architecture, program in sorted(programs.items()):
         layers = [layout.add(oci.PROGRAM, program)] if program else []
-        layers += [layout.add(oci.WASM, wasm.read_bytes())] if wasm else []
+        layers += [layout.add(oci.WASM, _content(wasm))] if wasm else []
         platform = {"architecture": architecture, "os": "linux"}
         data = oci.manifest(config, layers, annotations)
         more = {"artifactType": oci.GADGET, "platform": platform, "annotations": annotations}

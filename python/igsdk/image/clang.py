@@ -74,7 +74,9 @@ def compile_object(
         if done.returncode:
             return Compiled(b"", done.stderr or f"clang ended with {done.returncode}")
         if strip:
-            subprocess.run([strip, "-g", str(output)], check=True, capture_output=True)
+            bared = subprocess.run([strip, "-g", str(output)], capture_output=True, text=True)
+            if bared.returncode:
+                return Compiled(b"", f"{strip}: {bared.stderr or bared.returncode}")
         return Compiled(output.read_bytes(), done.stderr)
 
 

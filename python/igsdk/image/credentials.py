@@ -50,9 +50,9 @@ def find(domain: str) -> Login | None:
     """
     config = _config()
     for name in (_HUB, domain) if domain == "docker.io" else (domain, f"https://{domain}"):
-        helper = (config.get("credHelpers") or {}).get(name) or config.get("credsStore")
+        helper = _mapping(config, "credHelpers").get(name) or config.get("credsStore")
         login = _asked(str(helper), name) if helper else None
-        login = login or _written((config.get("auths") or {}).get(name))
+        login = login or _written(_mapping(config, "auths").get(name))
         if login:
             return login
     return None
@@ -71,6 +71,13 @@ def _config() -> dict[str, Any]:
     return config
 
 
+def _mapping(config: dict[str, Any], key: str) -> dict[str, Any]:
+    found = config.get(key) or {}
+    if not isinstance(found, dict):
+        raise _broken(config_file())
+    return found
+
+
 def _broken(path: Path) -> RegistryRefused:
     return RegistryRefused(
         f"{path}, which holds your logins, cannot be read as JSON.", "Mend it, or log in again."
@@ -86,7 +93,7 @@ def _written(entry: Any) -> Login | None:
     user, password = entry.get("username", ""), entry.get("password", "")
     try:
         pair = base64.b64decode(entry.get("auth") or "").decode()
-    except (binascii.Error, UnicodeDecodeError) as error:
+    except (binascii.Error, UnicodeDecodeError, TypeError) as error:
         raise _broken(config_file()) from error
     if pair:
         user, _, password = pair.partition(":")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 SIGNATURE = "application/vnd.dev.cosign.simplesigning.v1+json"
 _BUILT_ELSEWHERE = "Build it with `igsdk gadget build` or `ig image build`."
 
+#: what one document may list; each is asked for, and gadgets have two of each at most
+_MOST = 256
 #: media type -> what it holds
 MEANINGS = {
     oci.PROGRAM: "BPF program",
@@ -61,7 +63,11 @@ def parsed(layout: Layout, descriptor: oci.Json, what: str) -> oci.Json:
         listed = list(found["manifests" if what == "index" else "layers"])
         if what == "manifest":
             listed.append(found["config"])
-        if not all(map(oci.is_descriptor, listed)) or not oci.is_texts(found.get("annotations")):
+        if (
+            len(listed) > _MOST
+            or not all(map(oci.is_descriptor, listed))
+            or not oci.is_texts(found.get("annotations"))
+        ):
             raise TypeError
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         cause = f"{layout.where}: {descriptor['digest']} is no image {what}."

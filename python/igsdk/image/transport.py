@@ -110,13 +110,14 @@ class Transport:
     def _patiently(
         self, method: str, url: str, headers: dict[str, str], body: bytes | None
     ) -> Answer:
-        waited = 0.0
+        waited, start = 0.0, time.monotonic()
         for attempt in range(1, _ATTEMPTS + 1):
             answer = self._authorized(method, url, headers, body)
             wait = _wanted_wait(answer, attempt)
             if answer.status not in _PATIENCE or attempt == _ATTEMPTS:
                 return answer
-            if wait > _LONGEST_WAIT or waited + wait > 2 * _LONGEST_WAIT:
+            spent = max(waited, time.monotonic() - start)
+            if wait > _LONGEST_WAIT or spent + wait > 2 * _LONGEST_WAIT:
                 return answer
             self.say(f"{self.domain} answers {answer.status}; asks again in {wait:.0f} s.")
             self.sleep(wait)
