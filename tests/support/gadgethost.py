@@ -273,14 +273,17 @@ def _text(value: Parameter) -> str:
 
 
 @contextmanager
-def hosting(driver: Driver | None, *flags: str, **parameters: Parameter) -> Iterator[Host]:
+def hosting(
+    driver: Driver | None, *flags: str, of: Gadget | None = None, **parameters: Parameter
+) -> Iterator[Host]:
     """A host whose programs are attached; it ends with the block, and has to end well.
 
-    It reads the maps when `Host.drain` asks for it, unless a flag ``-interval`` is given.
+    Without a gadget it is ours. It reads the maps when `Host.drain` asks for it, unless a
+    flag ``-interval`` is given.
     """
     if not any(flag.startswith("-interval") for flag in flags):
         flags = ("-interval=0", *flags)
-    yield from _hosting(command(ours(), driver, *flags, **parameters))
+    yield from _hosting(command(of or ours(), driver, *flags, **parameters))
 
 
 def _hosting(words: list[str]) -> Iterator[Host]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.switches import Value, covering, groups, variables
+from tests.support.switches import Switches, Value, covering, groups, variables
 from tests.support.verifier import Loading, Object, Refused
 
 from igsdk.image import clang
@@ -22,32 +22,32 @@ EVERYONES = frozenset({"call_entry", "call_return", "on_exit", "on_exec", "on_re
 #: numbers that change how much is done, not what
 SIZES = frozenset(
     {
-        *("accounts_max", "usages_max", "processes_max", "keep_ended_ms"),
+        *("accounts_max", "usages_max", "processes_max", "keep_ended_ms", "resend_ms"),
         *("ig_build_id_max_entries", "live_table_max_entries"),
     }
 )
-#: what Inspektor Gadget, or who runs it, may set
+#: what Inspektor Gadget, or who runs it, may set; that with the most code comes first
 AS_GADGET: Mapping[str, Sequence[Value]] = {
     "collect_ustack": (1, 0),
-    "collect_build_id": (0, 1),
-    "collect_otel_stack": (0, 1),
-    "events_wanted": ("failures", "all", "none"),
+    "collect_build_id": (1, 0),
+    "collect_otel_stack": (1, 0),
+    "events_wanted": ("all", "failures", "none"),
     "use_perf_buffer": (0, 1),
-    "gadget_filter_by_mntns": (0, 1),
-    "targ_pid": (0, 7),
-    "targ_uid": (ANY_ID, 7),
-    "targ_gid": (ANY_ID, 7),
-    "targ_comm": ("", "python3"),
+    "gadget_filter_by_mntns": (1, 0),
+    "targ_pid": (7, 0),
+    "targ_uid": (7, ANY_ID),
+    "targ_gid": (7, ANY_ID),
+    "targ_comm": ("python3", ""),
 }
 #: what the local runtime may set, of whatever object
 AS_LOCAL: Mapping[str, Sequence[Value]] = {
-    "events_mode": (1, 2, 0),
+    "events_mode": (2, 1, 0),
     "collect_ustack": (1, 0),
     "use_templates": (1, 0),
-    "filter_tracked": (0, 1),
-    "spare_filtered": (0, 1),
-    "gadget_filter_by_mntns": (0, 1),
-    "targ_comm": ("", "python3"),
+    "filter_tracked": (1, 0),
+    "spare_filtered": (1, 0),
+    "gadget_filter_by_mntns": (1, 0),
+    "targ_comm": ("python3", ""),
 }
 OF_IMAGE = {"own_stacks": 1, "keep_rows": 0}
 #: who loads -> programs, attach types, what may be set, what is set
@@ -105,32 +105,31 @@ def object_of(user: str, by: Compiler) -> bytes:
 
 def all_of(user: str, data: bytes) -> list[Loading]:
     """The fewest in which everything that acts together takes on all its combinations."""
-    programs, attach_types, values = USERS[user]
-    read = groups(data)
     unknown = set(variables(data)).difference(SIZES, AS_GADGET, AS_LOCAL, OF_IMAGE)
     assert not unknown, f"say in loadings.py what values of {unknown} make other code"
-    fixed = OF_IMAGE if user == "gadget by the local runtime" else {}
-    known = {name: choices for name, choices in values.items() if name in variables(data)}
-    return [
-        Loading(
-            {**switches, **fixed},
-            programs,
-            attach_types,
-            frozenset({"cuda_events"} if switches.get("use_perf_buffer") else ()),
-        )
-        for switches in covering(list(read.values()), known)
-    ]
+    together = list(groups(data).values())
+    return [_loading(user, one) for one in covering(together, _choices(user, data))]
 
 
 def few_of(user: str, data: bytes) -> list[Loading]:
-    """Each value of each switch at least once: for compilers beside the package's own."""
-    chosen: list[Loading] = []
-    seen: set[tuple[str, Value]] = set()
-    for loading in sorted(all_of(user, data), key=lambda one: -len(one.switches)):
-        if loading.switches.items() - seen:
-            chosen.append(loading)
-            seen |= loading.switches.items()
-    return chosen
+    """Each value of each switch: for compilers beside the package's own."""
+    values = _choices(user, data)
+    return [
+        _loading(user, {name: choices[i % len(choices)] for name, choices in values.items()})
+        for i in range(max(map(len, values.values())))
+    ]
+
+
+def _choices(user: str, data: bytes) -> Mapping[str, Sequence[Value]]:
+    known = variables(data)
+    return {name: choices for name, choices in USERS[user][2].items() if name in known}
+
+
+def _loading(user: str, switches: Switches) -> Loading:
+    programs, attach_types, _ = USERS[user]
+    fixed = OF_IMAGE if user == "gadget by the local runtime" else {}
+    buffers = {"cuda_events"} if switches.get("use_perf_buffer") else ()
+    return Loading({**switches, **fixed}, programs, attach_types, frozenset(buffers))
 
 
 def refusals(data: bytes, ways: Sequence[Loading]) -> list[str]:
