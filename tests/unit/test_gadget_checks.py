@@ -128,6 +128,21 @@ def test_what_users_see_first(tmp_path: Path, default: str, words: str) -> None:
         assert build(str(folder)).digest
 
 
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        ("base: &base {a: 1, b: 2}\nkey: {<<: *base, b: 3}", {"a": "1", "b": "3"}),
+        ("base: &base {a: 1}\nkey: {A: 2, <<: *base}", {"A": "2"}),
+        ("x: &x {a: 1}\ny: &y {a: 2, b: 2}\nkey: {<<: [*x, *y]}", {"a": "1", "b": "2"}),
+        ("key: {'<<': 1}", {"<<": "1"}),
+    ],
+)
+def test_mappings_take_others_in(text: str, means: dict[str, str]) -> None:
+    assert document.load(text.encode(), YAML).texts("key") == means
+    with pytest.raises(GadgetInvalid, match="takes a mapping"):
+        document.load(b"key: {<<: 1}", YAML)
+
+
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     folder = tiny.copy(tmp_path)
     first = tiny.change(folder, YAML, "template: comm", "template: com")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _LARGEST = 1 << 20
 _MOST_VALUES = 100_000
 _DEEPEST = 40
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 @dataclass(frozen=True)
@@ -156,18 +157,31 @@ class _Reader:
 
     def _mapping(self, node: Any, depth: int) -> dict[str, Value]:
         content: dict[str, Value] = {}
-        lowered = set()
+        merged: dict[str, Value] = {}
+        own = set()
         for key, value in node.value:
             line = key.start_mark.line + 1
             if key.id != "scalar":
                 cause = f"{self._where}:{line}: a key has to be a text."
                 raise GadgetInvalid(cause, "Mend it.")
-            if key.value.lower() in lowered:
+            made = self.value(value, line, depth + 1)
+            if key.tag == _MERGE:
+                merged = self._merged(made) | merged
+                continue
+            if key.value.lower() in own:
                 cause = f"{self._where}:{line}: {key.value!r} stands here twice."
                 raise GadgetInvalid(cause, "Keep one of them.")
-            lowered.add(key.value.lower())
-            content[key.value] = self.value(value, line, depth + 1)
-        return content
+            own.add(key.value.lower())
+            content[key.value] = made
+        return content | {key: one for key, one in merged.items() if key.lower() not in own}
+
+    def _merged(self, value: Value) -> dict[str, Value]:
+        """What `<<: *name` or a list of such brings in; the first of a list wins."""
+        listed = value.content if isinstance(value.content, list) else [value]
+        if not all(isinstance(one.content, dict) for one in listed):
+            cause = f"{self._where}:{value.line}: `<<` takes a mapping or a list of them."
+            raise GadgetInvalid(cause, "Mend it.")
+        return {key: each for one in reversed(listed) for key, each in one.items()}
 
 
 def _text(node: Any) -> str:
