@@ -100,13 +100,14 @@ def _source(
     said = under(described.root, "datasources", one.name)
     listed = said.get("fields") if said else None
     known = [*one.fields, *fields.added(program.btf, one.fields, targets(said))]
+    hidden = fields.hidden(program.btf, one.fields, targets(said))
     more = _only_said(listed, {each.name.lower() for each in known}) if is_open else ()
     return {
         "name": one.name,
         "shape": "array" if one.array else "single",
         "filled_by": one.how,
         "annotations": document.texts(said.get("annotations") if said else None),
-        "fields": [_field(each, listed) for each in (*known, *more)],
+        "fields": [_field(each, listed, each.name in hidden) for each in (*known, *more)],
     }
 
 
@@ -133,7 +134,9 @@ def _only_said(listed: document.Value | None, known: set[str]) -> Iterator[field
             yield fields.Field(name, "")
 
 
-def _field(one: fields.Field, listed: document.Value | None) -> dict[str, Any]:
+def _field(
+    one: fields.Field, listed: document.Value | None, hidden: bool = False
+) -> dict[str, Any]:
     said = listed.get(one.name) if listed else None
     notes = document.texts(said.get("annotations") if said else None)
     return {
@@ -144,7 +147,7 @@ def _field(one: fields.Field, listed: document.Value | None) -> dict[str, Any]:
         "size": one.size,
         "part": one.part,
         "description": notes.get("description", ""),
-        "hidden": _is_hidden(one, notes),
+        "hidden": hidden or _is_hidden(one, notes),
         "annotations": notes,
     }
 

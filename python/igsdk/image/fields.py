@@ -182,6 +182,23 @@ def added(
     return made
 
 
+def hidden(
+    types: Btf, fields: Iterable[Field], targets: dict[tuple[str, str], str] | None = None
+) -> set[str]:
+    """Names of fields that operators hide, whatever gadget.yaml says.
+
+    They are enums and stacks of the kernel, which have a text, and users with their names.
+    """
+    found: set[str] = set()
+    for one in fields:
+        is_user = any(name in one.types for name in USERS)
+        if is_user or "gadget_kernel_stack" in one.types or (one.types and _is_enum(types, one)):
+            found.add(one.name)
+        if is_user:
+            found |= {made.name for made in _added_to(types, one, targets or {})}
+    return found
+
+
 def _added_to(types: Btf, one: Field, chosen: dict[tuple[str, str], str]) -> Iterator[Field]:
     for name in one.types:
         if name in FORMATTED:
