@@ -42,16 +42,57 @@ static __always_inline void usage_link(struct igsdk_process *process, struct igs
 	count_loss(IGSDK_LOSS_USAGE_FULL);
 }
 
+/* All but `next`: a row that is used again stays in its process's list. */
 static __always_inline void usage_fill(struct igsdk_usage *row, const struct igsdk_usage_key *key,
 				       u32 process)
 {
-	u32 generation = row->generation;
-
-	__builtin_memset(row, 0, sizeof(*row));
+	__builtin_memset(&row->totals, 0, sizeof(row->totals));
+	row->in_use = 0;
+	row->ended_at = 0;
+	row->ended = IGSDK_LIVE;
+	row->overflow = 0;
 	row->key = *key;
 	row->process = process;
-	row->next = IGSDK_NO_INDEX;
-	row->generation = generation + 1;
+	row->sum = sum_slot(key, process);
+}
+
+#ifdef IGSDK_GADGET
+
+/* By process: one row of a context that ended long ago, which a new one may have. */
+TABLE(reusable_usages, u64, u32, PROCESSES);
+
+static __always_inline u32 usage_again(u64 process)
+{
+	u32 *found = bpf_map_lookup_elem(&reusable_usages, &process), slot;
+
+	if (!found)
+		return 0;
+	slot = *found;
+	return bpf_map_delete_elem(&reusable_usages, &process) ? 0 : slot;
+}
+
+static __always_inline void usage_offer(u64 process, u32 slot)
+{
+	bpf_map_update_elem(&reusable_usages, &process, &slot, BPF_NOEXIST);
+}
+
+#else
+
+#define usage_again(PROCESS) 0
+#define usage_offer(PROCESS, SLOT)
+
+#endif
+
+static __always_inline void usage_put_back(const struct igsdk_usage_key *key,
+					   struct igsdk_usage *row, u32 slot, bool again)
+{
+	if (again) {
+		row->ended = IGSDK_ENDED_CONTEXT;
+		usage_offer(key->process, slot);
+		return;
+	}
+	row->generation++;
+	bpf_map_push_elem(&free_usages, &slot, 0);
 }
 
 GLOBAL u32 usage_slot(const struct igsdk_usage_key *wanted, u32 process)
@@ -60,25 +101,27 @@ GLOBAL u32 usage_slot(const struct igsdk_usage_key *wanted, u32 process)
 	struct igsdk_usage_key key = *wanted;
 	struct igsdk_process *owner = process_at(process);
 	struct igsdk_usage *row;
-	u32 *found, slot;
+	u32 *found, slot, again;
 
 	found = bpf_map_lookup_elem(&usage_slots, &key);
 	if (found)
 		return *found;
-	slot = slot_take(&free_usages, &next_usage, usages_max);
+	again = usage_again(key.process);
+	slot = again ? again : slot_take(&free_usages, &next_usage, usages_max);
 	row = usage_at(slot);
 	if (!slot || !row || !owner) {
 		count_loss(IGSDK_LOSS_USAGE_FULL);
 		return 0;
 	}
 	usage_fill(row, &key, process);
-	row->sum = sum_slot(&key, process);
+	if (!again)
+		row->generation++;
 	if (!bpf_map_update_elem(&usage_slots, &key, &slot, BPF_NOEXIST)) {
-		usage_link(owner, row, slot);
+		if (!again)
+			usage_link(owner, row, slot);
 		return slot;
 	}
-	row->generation++;
-	bpf_map_push_elem(&free_usages, &slot, 0);
+	usage_put_back(&key, row, slot, again);
 	found = bpf_map_lookup_elem(&usage_slots, &key);
 	return found ? *found : 0;
 }

@@ -24,6 +24,7 @@ GADGET_PARAM(collect_otel_stack);
 GADGET_PARAM(ig_build_id_max_entries);
 GADGET_PARAM(live_table_max_entries);
 GADGET_PARAM(keep_ended_ms);
+GADGET_PARAM(resend_ms);
 GADGET_PARAM(targ_pid);
 GADGET_PARAM(targ_uid);
 GADGET_PARAM(targ_gid);

@@ -23,7 +23,8 @@ const volatile u32 processes_max = PROCESSES;
 /* Off under Inspektor Gadget; the local runtime takes its own stacks and reads tables. */
 const volatile bool own_stacks = false;
 const volatile bool keep_rows = true;
-const volatile u32 keep_ended_ms = 60000; /* for how long rows of what has ended are sent */
+const volatile u32 keep_ended_ms = 15000; /* for how long rows of what has ended are sent */
+const volatile u32 resend_ms = 4000;	  /* rows that did not change are sent again */
 
 const volatile gadget_comm targ_comm[IGSDK_COMM_LEN] = {};
 const volatile gadget_pid targ_pid = 0;

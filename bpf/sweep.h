@@ -14,14 +14,16 @@
 #define ACCOUNTS_A_TICK 256  /* all of 16,384 in 16 s at four ticks a second */
 #define SUMS_A_TICK 128
 #define PROCESSES_A_TICK 64
+#define USAGES_A_TICK 128
 #define JOURNAL_A_TICK 2048
+#define RESEND_NS (resend_ms * 1000000ULL)
 #define USAGES_OF_ONE 1024 /* rows of one process that are let go in one step */
 /* Accounts go first, then what they point at. */
 #define KEEP_ENDED_NS (keep_ended_ms * 1000000ULL)
 #define KEEP_OWNERS_NS (KEEP_ENDED_NS + KEEP_ENDED_NS / 2 + 20000000000ULL)
 
 u64 last_tick;
-u32 account_cursor, sum_cursor, process_cursor, journal_cursor;
+u32 account_cursor, sum_cursor, usage_cursor, process_cursor, journal_cursor;
 u64 now_sweeping; /* boot clock of the tick that runs */
 
 static __always_inline u32 step(u32 *cursor, u32 end)
@@ -51,6 +53,11 @@ static __always_inline bool is_used(const struct igsdk_account *account)
 	return account->totals.alloc_calls || account->totals.fail_calls;
 }
 
+/* A call tells of its change itself; ends, and rows that somebody may have missed, are told here.
+ */
+#define is_due(ROW, STATE) \
+	((ROW)->state_raw != (STATE) || now_sweeping - (ROW)->time_raw > RESEND_NS)
+
 static long resend_account(u32 index, void *data)
 {
 	u32 slot = step(&account_cursor, next_account < accounts_max ? next_account : accounts_max);
@@ -61,9 +68,9 @@ static long resend_account(u32 index, void *data)
 		return 1;
 	if (!account || !copy || !(account->generation & 1))
 		return 0;
-	if (is_used(account))
+	if (is_used(account) && is_due(&copy->row, account_state(account)))
 		account_send(slot);
-	if (account_state(account) != IGSDK_ENDED_PROCESS)
+	if (account_state(account) == IGSDK_LIVE)
 		return 0;
 	if (!copy->ended_at)
 		copy->ended_at = now_sweeping;
@@ -76,10 +83,11 @@ static long resend_sum(u32 index, void *data)
 {
 	u32 slot = step(&sum_cursor, next_sum < SUMS ? next_sum : SUMS);
 	struct sum *sum = sum_at(slot);
+	struct igsdk_process *process = sum ? process_at(sum->process) : NULL;
 
 	if (index >= next_sum)
 		return 1;
-	if (sum && sum->generation & 1)
+	if (process && sum->generation & 1 && is_due(&sum->row, process->ended))
 		sum_send(slot);
 	return 0;
 }
@@ -109,6 +117,25 @@ static __always_inline void usage_release(u32 slot, struct igsdk_usage *usage)
 	bpf_map_push_elem(&free_usages, &slot, 0);
 }
 
+/* Of a process that goes on: by now no account points at what its ended contexts left. */
+static long offer_usage(u32 index, void *data)
+{
+	u32 slot = step(&usage_cursor, next_usage < usages_max ? next_usage : usages_max);
+	struct igsdk_usage *usage = usage_at(slot);
+	struct igsdk_process *process = usage ? process_at(usage->process) : NULL;
+	struct igsdk_usage_key key;
+
+	if (index >= next_usage)
+		return 1;
+	if (!process || !(usage->generation & 1) || !usage->ended || process->ended ||
+	    now_sweeping - usage->ended_at < KEEP_OWNERS_NS)
+		return 0;
+	key = usage->key;
+	bpf_map_delete_elem(&usage_slots, &key);
+	usage_offer(key.process, slot);
+	return 0;
+}
+
 static long release_usage(u32 index, void *data)
 {
 	u32 *at = data, slot = *at;
@@ -125,7 +152,9 @@ static long release_usage(u32 index, void *data)
 static __always_inline void process_release(u32 slot, struct igsdk_process *process)
 {
 	u32 at = process->usages;
+	u64 instance = process->instance;
 
+	bpf_map_delete_elem(&reusable_usages, &instance);
 	bpf_loop(USAGES_OF_ONE, release_usage, &at, 0);
 	process->usages = at;
 	if (at != IGSDK_NO_INDEX)
@@ -218,6 +247,7 @@ static __always_inline void sweep(void)
 	now_sweeping = now;
 	bpf_loop(ACCOUNTS_A_TICK, resend_account, NULL, 0);
 	bpf_loop(SUMS_A_TICK, resend_sum, NULL, 0);
+	bpf_loop(USAGES_A_TICK, offer_usage, NULL, 0);
 	bpf_loop(PROCESSES_A_TICK, sweep_process, NULL, 0);
 	bpf_loop(JOURNAL_A_TICK, sweep_journal, NULL, 0);
 	bpf_loop(IGSDK_LOSS_COUNT, send_loss, NULL, 0);

@@ -152,7 +152,7 @@ def test_what_a_process_held_comes_back_at_its_end(
 
 def test_an_end_is_told_for_a_while_and_then_no_more(driver: Driver, tmp_path: Path) -> None:
     kept, silence = 2, 4
-    with fresh(driver, keep_ended_ms=kept * 1000) as host:
+    with fresh(driver, keep_ended_ms=kept * 1000, resend_ms=500) as host:
         driver.run("use 0 = 0; alloc p 1M = 0", tmp_path)
         assert_booked(host, all_books(tmp_path))
         ended = last = time.monotonic()
@@ -224,9 +224,9 @@ def test_who_ran_before_is_marked(driver: Driver, tmp_path: Path) -> None:
     assert row["unknown_frees"] == 1
 
 
-def test_the_end_of_a_million_allocations_is_quick(driver: Driver, tmp_path: Path) -> None:
+def test_the_end_of_many_allocations_is_quick(driver: Driver, tmp_path: Path) -> None:
     """They are given back from the account, not one by one in the exit of the process."""
-    count = 1_000_000
+    count = 200_000  # each a single step for the kernel: libcuda entries are not emulated
     script = f"use 0 = 0; fill a {count} 512 = 0; say; time end {{ reset 0 = 0 }}"
     with fresh(driver, live_table_max_entries=2 * count) as host:
         done = driver.run(script, tmp_path, timeout=120)
