@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Boots Debian's other kernels in a virtual machine and has the programs loaded,
-# attached and compared with the driver's books there (tests/kernels). One line a
-# kernel and check; exits with 1 if one failed. Where no machine can be had (no
-# qemu, no mirror, another processor) it says so and ends with 0.
+# Boots Debian's other kernels in virtual machines, at the same time, and has the
+# programs verified, attached and compared with the driver's books there
+# (tests/kernels). One line a kernel and check; exits with 1 if one failed. Where no
+# machine can be had (no qemu, no mirror, another processor) it says so and ends with 0.
 #
-# usage: build/kernel-test.sh [PREFIX]...     versions; default: 6.1. 6.12.
+# usage: build/kernel-test.sh [--all] [PREFIX]...     versions; default: 6.1. 6.12.
+#   --all: verifies all combinations of switches for all compilers, not just for ours
 #
 # Nothing is installed but qemu and kmod: the kernels stay in .work/kernels.
 set -euo pipefail
@@ -19,8 +20,10 @@ declare -A PACKAGES=(
     [6.1.]='^linux-image-6\.1\.0-[0-9]+-amd64$'
     [6.12.]='^linux-image-6\.12\.[0-9]+\+deb12-amd64$'
 )
-# An emulated processor: a minute and a half here, on a busy machine more.
-LIMIT_S=900
+# An emulated processor: minutes here, on a busy machine many more.
+LIMIT_S=2400
+# What two machines may take, in kB; with less they run one after the other.
+MEMORY_KB=10000000
 
 skip() {
     say "igsdk: the tests on other kernels are SKIPPED: $1"
@@ -102,27 +105,48 @@ pythons() {
 }
 
 # A plain processor: with the emulated AVX of the default one, numpy died of faults.
-# boot PACKAGE: the checks of one kernel, whose lines go to standard output
+# boot PACKAGE: the checks of one kernel, whose lines go to standard output; 1 if one failed
 boot() {
-    local release="${1#linux-image-}" start=$SECONDS
+    local release="${1#linux-image-}" start=$SECONDS status=0 machine
     local result="$ROOM/result.$release" log="$ROOM/console.$release"
     rm -f "$result"
     local command
     command="$(printf '%q ' env PYTHONDONTWRITEBYTECODE=1 "PYTHONPATH=$PWD/python:$PWD" \
-        "$PWD/$VENV/bin/python" tests/kernels/guest.py "$ROOM/programs" "$result" "${interpreters[@]}")"
+        "$PWD/$VENV/bin/python" tests/kernels/guest.py "$ROOM/prepared" "$result" "${interpreters[@]}")"
     PATH="$ROOM/venv/bin:$PATH:/usr/sbin:/sbin" timeout "$LIMIT_S" virtme-ng --verbose \
         -r "$ROOM/$1/boot/vmlinuz-$release" --disable-kvm --force-9p --rwdir="$PWD" --cwd="$PWD" \
-        --qemu-opts="-cpu Nehalem" --cpus 2 --memory 4G --user root -- "$command" >"$log" 2>&1 </dev/null || true
+        --qemu-opts="-cpu Nehalem" --cpus 2 --memory 4G --user root -- "$command" >"$log" 2>&1 </dev/null &
+    machine=$!
+    trap 'kill "$machine"; exit 1' TERM
+    wait "$machine" || true
     [ ! -e "$result" ] || grep -v '^end$' "$result" || true
     if ! grep -qs '^end$' "$result"; then
         tail -n 40 "$log" >&2
-        echo "FAILED $release: the machine ended before its checks, see $log"
-        failed=1
+        echo "FAILED $release: the machine ended before its checks, or took over $LIMIT_S s, see $log"
+        status=1
     elif grep -q '^FAILED' "$result"; then
         say "igsdk: what the machine said is in $log"
-        failed=1
+        status=1
     fi
     echo "       $release: $((SECONDS - start)) s with start and end"
+    return "$status"
+}
+
+# boot_all PACKAGE...: the lines of each one together, in their order
+boot_all() {
+    local package free pids=() number
+    free="$(awk '/^MemAvailable/ { print $2 }' /proc/meminfo)"
+    # What runs in the background does not hear of Ctrl-C by itself.
+    trap 'kill "${pids[@]}" 2>/dev/null; exit 130' INT TERM
+    for package in "$@"; do
+        boot "$package" >"$ROOM/lines.$package" 2>&1 &
+        pids+=($!)
+        [ "$free" -ge "$MEMORY_KB" ] || wait $! || failed=1
+    done
+    for number in "${!pids[@]}"; do
+        wait "${pids[number]}" || failed=1
+        cat "$ROOM/lines.${*:number+1:1}"
+    done
 }
 
 build/preflight.sh machine
@@ -135,18 +159,25 @@ flock 9
 install_tools
 make_environment
 PATH="$PATH:/usr/sbin:/sbin"
-PYTHONPATH="$PWD/python:$PWD" "$VENV/bin/python" tests/kernels/prepare.py "$ROOM/programs"
-mapfile -t interpreters < <(pythons)
-
-failed=0
+all=()
+if [ "${1-}" = --all ]; then
+    all=(--all)
+    shift
+fi
 [ $# -gt 0 ] || set -- 6.1. 6.12.
+failed=0
+packages=()
 for prefix in "$@"; do
     [ -n "${PACKAGES[$prefix]-}" ] || stop 2 "No kernel is known as $prefix." "Name some of: ${!PACKAGES[*]}"
     package="$(find_kernel "$prefix")"
-    if [ -z "$package" ]; then
+    if [ -n "$package" ]; then
+        packages+=("$package")
+    else
         echo "SKIPPED ${prefix}x: no mirror that apt knows gives a package ${PACKAGES[$prefix]}"
-        continue
     fi
-    boot "$package"
 done
+[ ${#packages[@]} -gt 0 ] || exit 0
+PYTHONPATH="$PWD/python:$PWD" "$VENV/bin/python" tests/kernels/prepare.py "$ROOM/prepared" "${all[@]}"
+mapfile -t interpreters < <(pythons)
+boot_all "${packages[@]}"
 exit "$failed"
