@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from tests.kernels import prepared

@@ -27,7 +27,7 @@ VERSION = tuple(int(part) for part in RELEASE.split("-")[0].split(".")[:2])
 MODES = {"session": (1, (6, 13)), "multi": (2, (6, 6)), "single": (3, (0, 0))}
 #: what an emulated processor may lose: time for one stack is limited
 SLOW = frozenset({"stacks_cut"})
-PATIENCE_S = 60
+PATIENCE_S = 240
 
 
 class Checks:

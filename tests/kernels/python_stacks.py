@@ -19,6 +19,8 @@ from igsdk._run import Run
 #: Innermost first: function, file, line.
 Truth = list[tuple[Any, ...]]
 SIZE = (5 << 20) + 1
+#: on a machine that is busy with other things a stack may take too long several times
+TRIES = 8
 
 
 def check_python(run: Run, driver: simdriver.Driver, python: str) -> str:
@@ -29,7 +31,7 @@ def check_python(run: Run, driver: simdriver.Driver, python: str) -> str:
     """
     stack, truth = record_python(run, driver, python)
     tries = 1
-    while tries < 3 and "too many" in (stack.missing or ""):
+    while tries < TRIES and "too many" in (stack.missing or ""):
         stack, truth = record_python(run, driver, python)
         tries += 1
     lost = {name: count for name, count in run.losses().items() if count}
