@@ -62,7 +62,8 @@ def why_not() -> str:
     return ""
 
 
-def _fingerprint(*folders: Path) -> str:
+def fingerprint(*folders: Path) -> str:
+    """A name that changes with any file of these folders."""
     digest = hashlib.sha256()
     for path in sorted(path for folder in folders for path in folder.iterdir() if path.is_file()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -83,7 +84,7 @@ def build() -> Path:
     reason = why_not()
     if reason:
         pytest.skip(reason)
-    return made_once(CACHE / _fingerprint(SOURCE), _build_into) / "gadgethost"
+    return made_once(CACHE / fingerprint(SOURCE), _build_into) / "gadgethost"
 
 
 # What is run ----------------------------------------------------------------------------
@@ -119,7 +120,7 @@ def compiled(source: Path, architecture: str = "") -> Path:
     architecture = architecture or _architecture()
     name = f"{source.parent.name}-{source.name.split('.')[0]}-{architecture}"
     made = made_once(
-        CACHE / f"{name}-{_fingerprint(source.parent)}",
+        CACHE / f"{name}-{fingerprint(source.parent)}",
         functools.partial(_compile_into, source=source, architecture=architecture),
     )
     return made / "program.o"
