@@ -15,14 +15,15 @@ from tests.kernels.machine import (
 )
 from tests.kernels.prepared import Prepared
 from tests.kernels.python_stacks import check_python, name_of
-from tests.support import simdriver
+from tests.support import gadgethost, simdriver
 from tests.support.gadget_books import assert_booked
 from tests.support.gadgethost import Gadget, Host, Row, hosting
 from tests.support.switches import variables
 
 #: how long rows of what has ended are sent, and how often those that do not change
 QUICK = {"keep_ended_ms": 3000, "resend_ms": 1000}
-WINDOW_S, ENDED_S = 4, 240
+WINDOW_S, ENDED_S = 4, 600
+SLOWNESS = 20
 
 
 def check_image(checks: Checks, driver: simdriver.Driver, given: Prepared, python: str) -> None:
@@ -41,6 +42,7 @@ def check_rules(
 ) -> None:
     """The image by Inspektor Gadget's rules."""
     start = time.monotonic()
+    gadgethost.slowness = SLOWNESS
     name = "image by Inspektor Gadget's rules"
     with hosting(driver, *quick(gadget), of=gadget, events_wanted="all") as host:
         pairs, missing = host.ready["attached"], host.ready["missing"]

@@ -38,6 +38,8 @@ ROOT = TESTS.parent
 SOURCE = TESTS / "gadgethost"
 CACHE = ROOT / ".work" / "gadgethost"
 NEEDS_GO = (1, 26)
+#: times as long to wait for everything; more on an emulated processor
+slowness = 1
 
 Row = dict[str, Any]
 Parameter = bool | int | str
@@ -179,7 +181,7 @@ class Host:
 
     def await_line(self, wanted: Callable[[Row], bool], since: int, seconds: float) -> Row:
         """The first line from number `since` on that is wanted."""
-        until = time.monotonic() + seconds
+        until = time.monotonic() + seconds * slowness
         with self._news:
             while True:
                 for line in self.lines[since:]:
@@ -240,7 +242,7 @@ class Host:
         or_else: Callable[[], str] = lambda: "the rows do not become what is expected",
     ) -> None:
         """Drains until `check` says that it is well; `or_else` says what is not."""
-        until = time.monotonic() + seconds
+        until = time.monotonic() + seconds * slowness
         while True:
             self.drain()
             if check():
@@ -251,7 +253,7 @@ class Host:
     def stop(self) -> None:
         """Has the host end by itself, after one last reading."""
         self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(60)
+        status = self.process.wait(60 * slowness)
         assert status == 0, self.words(f"the host ended with {status}")
 
 
