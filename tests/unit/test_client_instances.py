@@ -135,15 +135,17 @@ def test_what_makes_no_sense(daemon: Daemon, server: GadgetServer, host: RemoteR
 
 
 def test_what_a_real_daemon_said(server: GadgetServer) -> None:
-    server.instances = {
-        "CreateGadgetInstance": lambda _: wire.recording("instance-create").responses[0],
-        "ListGadgetInstances": lambda _: wire.recording("instance-list").responses[0],
-        "RemoveGadgetInstance": lambda _: wire.recording("instance-remove").responses[0],
+    said = {
+        name: wire.recording(f"instance-{name}").responses
+        for name in ("create", "list", "remove", "remove-unknown", "info", "attach")
     }
-    server.describe = lambda request: (
-        wire.recording("instance-info").responses[0] if request.flags else pb.GadgetInfo()
-    )
-    server.run = lambda session: wire.recording("instance-attach").responses
+    server.instances = {
+        "CreateGadgetInstance": lambda _: said["create"][0],
+        "ListGadgetInstances": lambda _: said["list"][0],
+        "RemoveGadgetInstance": lambda _: said["remove"][0],
+    }
+    server.describe = lambda request: said["info"][0] if request.flags else pb.GadgetInfo()
+    server.run = lambda session: said["attach"]
     with RemoteRuntime(server.target) as host:
         made = host.create("top_cuda_memory:up", name="recorded")
         (listed,) = host.instances()
@@ -153,9 +155,7 @@ def test_what_a_real_daemon_said(server: GadgetServer) -> None:
             assert [row["mem_alloc_bytes"] for row in run.rows()] == [4_096_000]
             assert run.losses() == QUIET
         host.remove("recorded")
-        server.instances["RemoveGadgetInstance"] = lambda _: wire.recording(
-            "instance-remove-unknown"
-        ).responses[0]
+        server.instances["RemoveGadgetInstance"] = lambda _: said["remove-unknown"][0]
         with pytest.raises(RunRefused, match="instance not found"):
             host.remove("0" * 32)
     assert server.sessions[0].request.attachRequest.id == made.id
