@@ -37,7 +37,7 @@ def driver() -> Iterator[Driver]:
 
 @contextmanager
 def fresh(driver: Driver, *flags: str, **parameters: Parameter) -> Iterator[Host]:
-    with hosting(driver, "-multi", *flags, **parameters) as host:
+    with hosting(driver, "-multi", *flags, of=None, **parameters) as host:
         yield host
 
 
@@ -103,6 +103,26 @@ def test_all_events(buffer: str, driver: Driver, tmp_path: Path) -> None:
         assert 0 < row["latency_raw"] < 10_000_000_000
     assert events[0]["address"] == events[2]["address"] != 0
     assert [row["time_raw"] for row in events] == sorted(row["time_raw"] for row in events)
+
+
+@pytest.mark.parametrize("buffer", BUFFERS)
+def test_events_of_threads(buffer: str, driver: Driver, tmp_path: Path) -> None:
+    """Each under the thread that called, complete and once."""
+    script = """use 0 = 0; retain c 0 = 0; barrier
+        thread 0 { repeat 300 { alloc p 4K = 0; free p = 0 } }
+        thread 1 { set c = 0; repeat 300 { alloc q 8K = 0; free q = 0 } }"""
+    with fresh(driver, *BUFFERS[buffer], events_wanted="all") as host:
+        pid = start(driver, script, tmp_path)
+        events = told(host, 1200)
+        assert_booked(host, all_books(tmp_path))
+    assert len(events) == 1200
+    threads = {row["proc"]["tid"] for row in events}
+    assert len(threads) == 2
+    assert {row["proc"]["pid"] for row in events} == {pid}
+    for thread in threads:
+        own = [row for row in events if row["proc"]["tid"] == thread]
+        assert len(own) == 600
+        assert len({row["bytes_raw"] for row in own}) == 1
 
 
 @pytest.mark.parametrize(

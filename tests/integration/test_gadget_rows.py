@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.test_kinds import BEHAVIOURS, CASES, Case
-from tests.support.gadget_books import assert_booked, losses
+from tests.support.gadget_books import assert_booked, losses, unlike
 from tests.support.gadgethost import Host, Parameter, Row, hosting
 from tests.support.recording import own_driver, paused
 from tests.support.simdriver import Driver, all_books
@@ -69,7 +69,7 @@ def test_every_symbol_has_its_pair_of_programs(host: Host) -> None:
 @contextmanager
 def fresh(driver: Driver, *flags: str, **parameters: Parameter) -> Iterator[Host]:
     """A host of a test's own: its tables are empty and its parameters are the test's."""
-    with hosting(driver, "-multi", *flags, **parameters) as host:
+    with hosting(driver, "-multi", *flags, of=None, **parameters) as host:
         yield host
 
 
@@ -225,17 +225,22 @@ def test_who_ran_before_is_marked(driver: Driver, tmp_path: Path) -> None:
 
 
 def test_the_end_of_many_allocations_is_quick(driver: Driver, tmp_path: Path) -> None:
-    """They are given back from the account, not one by one in the exit of the process."""
-    count = 200_000  # each a single step for the kernel: libcuda entries are not emulated
-    script = f"use 0 = 0; fill a {count} 512 = 0; say; time end {{ reset 0 = 0 }}"
-    with fresh(driver, live_table_max_entries=2 * count) as host:
-        done = driver.run(script, tmp_path, timeout=120)
+    """They are given back from the account, not one by one in the call that ends them.
+
+    One by one is a quarter of a second for a million, so 12 ms here; the driver itself takes
+    50 us. The best of four, since others may have the processor meanwhile.
+    """
+    count, rounds = 50_000, 4
+    turn = f"fill a {count} 512 = 0; time end {{ reset 0 = 0 }}; use 0 = 0"
+    with fresh(driver) as host:
+        done = driver.run(f"use 0 = 0; repeat {rounds} {{ {turn} }}", tmp_path, timeout=120)
         assert done.returncode == 0, done.stderr
         (figures,) = assert_booked(host, all_books(tmp_path)).values()
         assert losses(host) == {}
-    assert figures["device", "own", 0]["implicit_calls"] == count
-    took = next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("end "))
-    assert int(took) < 100_000_000, "a reset that waits for a million entries"
+    assert figures["device", "own", 0]["implicit_calls"] == count * rounds
+    took = [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("end ")]
+    assert len(took) == rounds
+    assert min(took) < 4_000_000
 
 
 def test_what_short_processes_left_is_swept(driver: Driver, tmp_path: Path) -> None:
@@ -249,3 +254,84 @@ def test_what_short_processes_left_is_swept(driver: Driver, tmp_path: Path) -> N
             assert_booked(host, all_books(folder))
             time.sleep(0.2)
         assert losses(host) == {}
+
+
+def test_every_exec_is_a_new_process_with_the_same_pid(
+    host: Host, driver: Driver, tmp_path: Path
+) -> None:
+    second = tmp_path / "second"
+    second.write_text("use 0 = 0; alloc q 2M = 0; free q = 0; alloc r 4M = 0")
+    done = driver.run(f"use 0 = 0; alloc p 1M = 0; exec self {second}", tmp_path)
+    assert done.returncode == 0, done.stderr
+    books = all_books(tmp_path)
+    assert len(books) == 2
+    assert len({book.pid for book in books}) == 1
+    assert_booked(host, books)
+    rows = sorted(mine(host, "processes", books[0].pid), key=lambda row: row["exec_id"])
+    assert [row["total_alloc_bytes"] for row in rows] == [M, 6 * M]
+    assert rows[0]["process"] != rows[1]["process"]
+    assert rows[0]["total_implicit_free_bytes"] == M, "its memory went with the image"
+    assert {row["state_raw"] for row in rows} == {2}
+
+
+# Limits ---------------------------------------------------------------------------------
+
+MANY = "use 0 = 0; depth 8; repeat 100 {\npattern #; alloc p 4K = 0\n}"
+
+
+def test_stacks_without_an_account_share_one(driver: Driver, tmp_path: Path) -> None:
+    """Every byte is in `heap`, under a stack or under the row that says why not."""
+    with fresh(driver, "-set=accounts_max=16") as host:
+        driver.run(MANY, tmp_path)
+        assert_booked(host, all_books(tmp_path))
+        rows = [row for row in host.latest("heap").values() if row["total_alloc_calls"]]
+        lost = losses(host)
+    (shared,) = (row for row in rows if row["overflow"])
+    assert shared["stack"] == 0
+    assert lost == {"accounts_full": shared["total_alloc_calls"]}
+    assert shared["total_alloc_calls"] >= 100 - 16
+    assert sum(row["total_alloc_calls"] for row in rows) == 100
+
+
+def test_allocations_without_an_entry_stay_in_use(driver: Driver, tmp_path: Path) -> None:
+    """Nobody can tell which of them is freed; nothing ever becomes negative."""
+    blocks, room = 40, 16
+    script = f"use 0 = 0; fill a {blocks} 64K = 0; drain a = 0; sleep 1500"
+    with fresh(driver, live_table_max_entries=room) as host:
+        done = driver.run(script, tmp_path)
+        assert done.returncode == 0, done.stderr
+        (book,) = all_books(tmp_path)
+        host.settle(lambda: all(row["state_raw"] for row in mine(host, "heap", book.pid)))
+        rows = [row for row in mine(host, "heap", book.pid) if row["total_alloc_calls"]]
+        (sums,) = mine(host, "processes", book.pid)
+        lost = losses(host)
+    untold = blocks - room
+    assert lost["live_full"] >= untold
+    assert lost["unknown_free"] == sums["unknown_frees"] == lost["live_full"]
+    assert sums["total_alloc_calls"] == blocks
+    assert sums["total_free_calls"] == blocks - lost["live_full"]
+    assert sum(row["untracked_bytes"] for row in rows) == lost["live_full"] * 64 * K
+    assert sums["total_implicit_free_bytes"] == lost["live_full"] * 64 * K, "its end gives it back"
+
+
+# The host -------------------------------------------------------------------------------
+
+
+def test_the_last_rows_come_when_it_ends(driver: Driver, tmp_path: Path) -> None:
+    """As with Inspektor Gadget's annotation for it: one more reading, before it detaches."""
+    with fresh(driver) as host:
+        driver.run("use 0 = 0; alloc p 1M = 0", tmp_path)
+        assert host.rows("processes") == []
+    assert unlike(host, all_books(tmp_path), ("processes",)) == []
+
+
+def test_rows_come_in_the_interval(driver: Driver, tmp_path: Path) -> None:
+    """A packet of each source each time, empty ones too."""
+    with fresh(driver, "-interval=200ms") as host:
+        driver.run("use 0 = 0; alloc p 1M = 0; sleep 1500", tmp_path)
+        time.sleep(0.5)
+        packets = [line for line in host.lines if "rows" in line]
+        assert len({line["packet"] for line in packets}) >= 4
+        assert {line["source"] for line in packets} == {"heap", "processes", "losses"}
+        assert {line["rows"] for line in packets} >= {0, 1}
+        assert not unlike(host, all_books(tmp_path), ("processes",))

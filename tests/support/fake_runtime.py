@@ -141,5 +141,5 @@ if __name__ == "__main__":
     import igsdk._connect
     from igsdk.cli import main
 
-    igsdk._connect.connect = lambda target: FakeRuntime()  # type: ignore[assignment,misc]
+    igsdk._connect.connect = lambda target: FakeRuntime()  # type: ignore[assignment]
     main()
