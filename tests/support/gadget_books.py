@@ -48,11 +48,13 @@ def figures(rows: Iterable[Row], names: dict[int, Image]) -> dict[Image, Figures
     return result
 
 
-def unlike(host: Host, books: list[Books]) -> list[str]:
-    """What differs between the books and the last rows of `heap` and of `processes`."""
+def unlike(
+    host: Host, books: list[Books], sources: tuple[str, ...] = ("heap", "processes")
+) -> list[str]:
+    """What differs between the books and the last rows of the data sources."""
     wanted, names = expected(books), images(host)
     found = []
-    for source in ("heap", "processes"):
+    for source in sources:
         booked = figures(host.latest(source).values(), names)
         found += [f"{source}: {line}" for line in differences(booked, wanted)]
     return found
