@@ -46,6 +46,8 @@ MARKS = {
 }
 HELD = "use 0 = 0; alloc p 3M = 0; alloc q 900G = 2; sleep 20000"
 ATTACH_S, STOP_S = 1200, 300
+#: Until rows of an ended process have all been told as such.
+SWEEP_S = 10
 SOCKET = f"unix://{ROOM}/ig.socket"
 
 
@@ -168,6 +170,7 @@ def check_books(ig: Inspektor, driver: Driver) -> str:
     options = ("-o", "json", "--map-fetch-interval", "1s", "--max-entries", "-1")
     with ig.running(NAME, 2 * len(_abi.sites()), *options) as process:
         books = play(driver, [*scripts, (HELD, {})])
+        time.sleep(SWEEP_S)
     host = told(process, books)
     assert not (wrong := unlike(host, books)), "\n".join(wrong)
     for source in ("heap", "processes"):
@@ -209,12 +212,12 @@ def check_columns(ig: Inspektor, driver: Driver) -> str:
     with ig.running(FEW, 2 * len(SYMBOLS), "--map-fetch-interval", "2s"):
         play_held(driver, "columns")
     said = (ROOM / "said").read_text()
-    lines = [line for line in said.splitlines() if line.startswith("play ")]
+    lines = [line for line in said.splitlines() if " play " in line]
     assert any("3.1 MB" in line and "main; " in line for line in lines), said
-    assert any("CUDA_ERROR_OUT_OF_M" in line for line in lines), said
-    heads = [line for line in said.splitlines() if line.startswith("COMM ")]
+    assert any("CUDA_ERROR_OUT_OF_MEMORY" in line for line in lines), said
+    heads = {line for line in said.splitlines() if " COMM " in line}
     assert any("IN_USE" in line and "PEAK" in line for line in heads), said
-    return f"{len(set(heads))} tables, {len(lines)} lines"
+    return f"{len(heads)} tables, {len(lines)} lines"
 
 
 def play_held(driver: Driver, name: str) -> Books:
@@ -234,7 +237,7 @@ def check_container(ig: Inspektor, driver: Driver) -> str:
     with ig.running(FEW, 0, *options, host=False) as process:
         play_held(driver, "outside")
         with container(bundle, "trainer-1") as pid:
-            time.sleep(22)
+            time.sleep(20 + SWEEP_S)
     [book] = all_books(bundle / "rootfs/books")
     host = told(process, [book])
     assert not (wrong := unlike(host, [book])), "\n".join(wrong)
@@ -278,12 +281,12 @@ def ask_daemon(daemon: subprocess.Popen[str], driver: Driver) -> str:
             book = play_held(driver, "daemon")
             run.stop(STOP_S)
             rows = [row for row in run.rows("processes") if row["proc.pid"] == book.pid]
-            lost = {cause: count for cause, count in run.losses().items() if count}
+            lost = run.losses()
     last = rows[-1]
     [(_, figures)] = [one for one in book.rows.items() if one[1].alloc_bytes]
     assert last["total_alloc_bytes"] == figures.alloc_bytes, last
     assert last["total_fail_calls"] == figures.fail_calls, last
-    assert not lost, lost
+    assert not {cause for cause, count in lost.items() if count} - {"log_lines"}, lost
     return f"{len(rows)} rows of the process, {figures.alloc_bytes} bytes: as in its books"
 
 
