@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 from tests.integration.test_kinds import CASES
 from tests.kernels.machine import ROOM, Checks, mount, own_driver
-from tests.kernels.roots import container, make_bundle, own_etc
+from tests.kernels.roots import own_etc
 from tests.support.gadget_books import NS_PER_TICK, assert_changes_add_up, losses, unlike
 from tests.support.gadgethost import Host
 from tests.support.simdriver import Books, Driver, all_books
@@ -67,15 +67,9 @@ class Inspektor:
         return subprocess.run(command, capture_output=True, text=True, timeout=ATTACH_S)
 
     @contextmanager
-    def running(
-        self, image: str, probes: int, *options: str, host: bool = True
-    ) -> Iterator[subprocess.Popen[str]]:
-        """A run whose probes are all on; ends as with Ctrl-C, and then has said all.
-
-        Without `host` only containers are traced, which get their probes as they start.
-        """
-        command = self.command("run", image, "--pull", "never", "-v", *options)
-        command += ["--host"] * host
+    def running(self, image: str, probes: int, *options: str) -> Iterator[subprocess.Popen[str]]:
+        """A run whose probes are all on; ends as with Ctrl-C, and then has said all."""
+        command = self.command("run", image, "--host", "--pull", "never", "-v", *options)
         with (ROOM / "said").open("w") as said, (ROOM / "log").open("w") as log:
             process = subprocess.Popen(command, stdout=said, stderr=log, text=True)
         try:
@@ -229,24 +223,6 @@ def play_held(driver: Driver, name: str) -> Books:
     return book
 
 
-def check_container(ig: Inspektor, driver: Driver) -> str:
-    """Without --host: a container that starts later has its probes before its first call."""
-    bundle = ROOM / "bundle"
-    make_bundle(bundle, driver, HELD)
-    options = ("-o", "json", "--map-fetch-interval", "1s")
-    with ig.running(FEW, 0, *options, host=False) as process:
-        play_held(driver, "outside")
-        with container(bundle, "trainer-1") as pid:
-            time.sleep(20 + SWEEP_S)
-    [book] = all_books(bundle / "rootfs/books")
-    host = told(process, [book])
-    assert not (wrong := unlike(host, [book])), "\n".join(wrong)
-    rows = host.rows("processes")
-    assert {row["proc"]["pid"] for row in rows} == {pid}, "others are told of too"
-    assert {row["runtime"]["containerName"] for row in rows} == {"trainer-1"}, rows[0]
-    return f"{len(rows)} rows, all of the container, as in its books"
-
-
 def check_daemon(ig: Inspektor, driver: Driver) -> str:
     """The same over the gadget service, asked by our own client."""
     command = ig.command("daemon", "-H", SOCKET, "--tls-insecure")
@@ -304,7 +280,6 @@ def main() -> None:
     checks.do("an unsigned image", lambda: check_refused(ig, UNSIGNED, "key", unknown))
     checks.do("another's key", lambda: check_refused(ig, NAME, "other", foreign))
     checks.do("columns", lambda: check_columns(ig, driver))
-    checks.do("container", lambda: check_container(ig, driver))
     checks.do("daemon", lambda: check_daemon(ig, driver))
     checks.do("books", lambda: check_books(ig, driver))
     checks.tell("end")
