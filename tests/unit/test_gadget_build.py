@@ -335,7 +335,10 @@ def test_inspection_shows_fields(image: Path, capsys: pytest.CaptureFixture[str]
     assert record["parameters"][0]["default"] == "7"
     assert run(["gadget", "inspect", str(image)]) == 0
     text = capsys.readouterr().out
-    assert "kubectl gadget run ghcr.io/inspektor-gadget/gadget/tiny:latest" in text
+    # It is in a file: whoever runs it has to get it first.
+    name = "ghcr.io/inspektor-gadget/gadget/tiny:latest"
+    assert f"ig image import {image}\n    ig run {name} --host\n" in text
+    assert f"igsdk gadget push {image} REGISTRY/NAME:TAG\n    kubectl gadget run REGISTRY" in text
 
 
 def test_the_heavy_parts_are_loaded_late() -> None:

@@ -79,8 +79,12 @@ def _head(record: dict[str, Any], columns: int | None) -> Iterator[str]:
     yield from table(rows, columns)
 
 
+def _is_signed(record: dict[str, Any]) -> bool:
+    return any(one["of"] == record["digest"] for one in record["signatures"])
+
+
 def _signed(record: dict[str, Any]) -> str:
-    if any(one["of"] == record["digest"] for one in record["signatures"]):
+    if _is_signed(record):
         return "yes; whether you trust the key is for `ig image verify` to say"
     return "no; Inspektor Gadget refuses it unless it is told not to verify images"
 
@@ -219,9 +223,24 @@ def _problems(problems: Iterable[str], columns: int | None) -> Iterator[str]:
 def _run(record: dict[str, Any]) -> Iterator[str]:
     if record["name"]:
         yield ""
-        yield "Run it, in a cluster or on this machine:"
-        yield f"  kubectl gadget run {record['name']}"
-        yield f"  ig run {record['name']}"
+        yield "Run it"
+        yield from _commands(record["name"], record["file"], _is_signed(record))
+
+
+def _commands(name: str, file: str, signed: bool) -> Iterator[str]:
+    """From where the image is: a file has to get to whoever runs it first."""
+    yield "  on this machine (as root; without --host only containers are traced):"
+    if file:
+        yield f"    ig image import {file}"
+    yield f"    ig run {name} --host"
+    if not signed:
+        yield "    and --verify-image=false, since it is not signed"
+    yield "  in a cluster (with -A in all namespaces):"
+    if file:
+        yield f"    igsdk gadget push {file} REGISTRY/NAME:TAG"
+    yield f"    kubectl gadget run {'REGISTRY/NAME:TAG' if file else name}"
+    yield "    Whether it is taken, the configuration of Inspektor Gadget there decides, by"
+    yield "    operator.oci: public-keys, verify-image, insecure-registries."
 
 
 def _bytes(count: int) -> str:

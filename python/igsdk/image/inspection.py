@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from igsdk._errors import ImageUnreadable
@@ -42,6 +43,7 @@ def inspect(layout: Layout) -> dict[str, Any]:
         raise ImageUnreadable(f"{layout.where} lists no architecture.", _BUILT_ELSEWHERE)
     return {
         "name": entry_name(top),
+        "file": layout.where if Path(layout.where).exists() else "",
         "digest": top["digest"],
         "size": sum(map(len, layout.blobs.values())),
         "annotations": listed.get("annotations") or {},

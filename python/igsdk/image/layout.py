@@ -171,6 +171,12 @@ def _replace_content(layout: Layout, target: Path, folder: Path) -> None:
             old.unlink()
 
 
+def _remedy_for(path: str) -> str:
+    if (Path(path) / "gadget.yaml").is_file():
+        return f"It is a gadget's source: `igsdk gadget build {path} -o FILE` makes the image."
+    return _REBUILD
+
+
 def read(path: str) -> Layout:
     """Reads a folder or a tar file.
 
@@ -190,7 +196,7 @@ def read(path: str) -> Layout:
         raise ImageUnreadable(f"{path} is no tar file, or is cut short.", _REBUILD) from error
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         cause = f"{path} is no OCI image: it has no index.json that lists manifests."
-        raise ImageUnreadable(cause, _REBUILD) from error
+        raise ImageUnreadable(cause, _remedy_for(path)) from error
     blobs = {
         ":".join(name.split("/")[1:]): data
         for name, data in found.items()

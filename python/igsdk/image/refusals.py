@@ -64,7 +64,10 @@ def unreachable(domain: str, error: Exception, timeout: float) -> TargetUnavaila
             f"{domain} did not answer within {timeout:g} s.", "Check the network, or try later."
         )
     if isinstance(error, known.NameResolutionError):
-        return TargetUnavailable(f"There is no host {domain}.", "Check the registry's name.")
+        return TargetUnavailable(
+            f"There is no host {domain}.",
+            "Check the registry's name; without one it is Inspektor Gadget's, ghcr.io.",
+        )
     return TargetUnavailable(
         f"{domain} cannot be reached: {text.rpartition(': ')[2]}.",
         "Check its name and the network.",
