@@ -65,6 +65,8 @@ def test_options_reach_the_run(runtime: FakeRuntime) -> None:
         "events": "failures",
         "stacks": False,
         "live_entries": 9,
+        "gadget": None,
+        "plain_http": False,
     }
 
 
