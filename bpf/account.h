@@ -48,8 +48,9 @@ static __always_inline void usage_fill(struct igsdk_usage *row, const struct igs
 {
 	__builtin_memset(&row->totals, 0, sizeof(row->totals));
 	row->in_use = 0;
-	row->ended_at = 0;
 	row->ended = IGSDK_LIVE;
+	barrier(); /* a sweep must not see a row that ended at the beginning of time */
+	row->ended_at = 0;
 	row->overflow = 0;
 	row->key = *key;
 	row->process = process;
@@ -71,24 +72,30 @@ static __always_inline u32 usage_again(u64 process)
 	return bpf_map_delete_elem(&reusable_usages, &process) ? 0 : slot;
 }
 
-static __always_inline void usage_offer(u64 process, u32 slot)
+/*
+ * Whoever takes the row needs a moment until it is his: the time of its end starts
+ * anew, lest a sweep offers it again meanwhile.
+ */
+static __always_inline void usage_offer(struct igsdk_usage *row, u32 slot)
 {
-	bpf_map_update_elem(&reusable_usages, &process, &slot, BPF_NOEXIST);
+	u64 process = row->key.process;
+
+	if (!bpf_map_update_elem(&reusable_usages, &process, &slot, BPF_NOEXIST))
+		row->ended_at = bpf_ktime_get_boot_ns();
 }
 
 #else
 
 #define usage_again(PROCESS) 0
-#define usage_offer(PROCESS, SLOT)
+#define usage_offer(ROW, SLOT)
 
 #endif
 
-static __always_inline void usage_put_back(const struct igsdk_usage_key *key,
-					   struct igsdk_usage *row, u32 slot, bool again)
+static __always_inline void usage_put_back(struct igsdk_usage *row, u32 slot, bool again)
 {
 	if (again) {
 		row->ended = IGSDK_ENDED_CONTEXT;
-		usage_offer(key->process, slot);
+		usage_offer(row, slot);
 		return;
 	}
 	row->generation++;
@@ -121,7 +128,7 @@ GLOBAL u32 usage_slot(const struct igsdk_usage_key *wanted, u32 process)
 			usage_link(owner, row, slot);
 		return slot;
 	}
-	usage_put_back(&key, row, slot, again);
+	usage_put_back(row, slot, again);
 	found = bpf_map_lookup_elem(&usage_slots, &key);
 	return found ? *found : 0;
 }

@@ -264,33 +264,26 @@ static __always_inline void drain_failed(u32 slot, const struct igsdk_usage *usa
 	drain_booked(slot, usage);
 }
 
-struct process_ending {
-	u32 usage;
-};
-
 static long give_back_usage(u32 index, void *data)
 {
-	struct process_ending *ending = data;
-	struct igsdk_usage *usage = usage_at(ending->usage);
-	u64 rest;
+	u32 *at = data;
+	struct igsdk_usage *usage = usage_at(*at);
 
-	if (!usage || ending->usage == IGSDK_NO_INDEX)
+	if (!usage) /* IGSDK_NO_INDEX is none either */
 		return 1;
-	ending->usage = usage->next;
-	if (usage->ended)
-		return 0;
-	rest = usage->in_use;
-	drain_usage_end(usage, rest);
+	*at = usage->next;
+	if (!usage->ended)
+		drain_usage_end(usage, usage->in_use);
 	return 0;
 }
 
 /* All that an ended process held comes back at once here; its accounts follow. */
 static __always_inline void drain_process_end(const struct igsdk_process *process)
 {
-	struct process_ending ending = {.usage = process->usages};
+	u32 at = process->usages;
 
 	if (keep_rows)
-		bpf_loop(usages_max, give_back_usage, &ending, 0);
+		bpf_loop(usages_max, give_back_usage, &at, 0);
 }
 
 /* The stack of an allocating call, as Inspektor Gadget will look it up. */

@@ -44,9 +44,10 @@ static __always_inline void task_exited(struct task_struct *task)
 }
 
 /* What began under our eyes can't have allocated before; only the image must remember. */
-static __always_inline bool note_birth(u32 pid, u32 flags)
+static __always_inline bool note_birth(u32 pid)
 {
-	flags |= IGSDK_PID_BORN;
+	u32 flags = IGSDK_PID_BORN;
+
 	return keep_rows && !bpf_map_update_elem(&pids, &pid, &flags, BPF_ANY);
 }
 
@@ -62,7 +63,7 @@ static __always_inline void task_executed(void)
 	if (flags)
 		*flags = (*flags & ~IGSDK_PID_LATE) | IGSDK_PID_BORN;
 	else
-		note_birth(pid, 0);
+		note_birth(pid);
 }
 
 /*
@@ -92,7 +93,7 @@ static __always_inline void task_forked(struct task_struct *parent, struct task_
 	flags = bpf_map_lookup_elem(&pids, &pid);
 	if (flags && *flags & IGSDK_PID_TRACKED)
 		bpf_map_update_elem(&pids, &child_pid, &wanted, BPF_ANY);
-	else if (!note_birth(child_pid, 0))
+	else if (!note_birth(child_pid))
 		bpf_map_delete_elem(&pids, &child_pid);
 	space = bpf_map_lookup_elem(&spaces, &pid);
 	if (space)

@@ -57,11 +57,12 @@ GLOBAL u32 sum_slot(const struct igsdk_usage_key *of, u32 process)
 		.host = of->host,
 		.device = of->device,
 	};
-	u32 *found = bpf_map_lookup_elem(&sum_slots, &key), slot;
+	u32 *found, slot;
 	struct sum *sum;
 
 	if (!keep_rows)
 		return 0;
+	found = bpf_map_lookup_elem(&sum_slots, &key);
 	if (found)
 		return *found;
 	slot = slot_take(&free_sums, &next_sum, SUMS);

@@ -92,12 +92,17 @@ static long resend_sum(u32 index, void *data)
 	return 0;
 }
 
-static __always_inline void sum_release(u32 slot)
+/*
+ * Several usages have one sum: the first of them lets it go, and from then on it may be
+ * another process's.
+ */
+static __always_inline void sum_release(const struct igsdk_usage *usage)
 {
+	u32 slot = usage->sum;
 	struct sum *sum = sum_at(slot);
 	struct sum_key key = {};
 
-	if (!slot || !sum || !(sum->generation & 1))
+	if (!slot || !sum || !(sum->generation & 1) || sum->row.process != usage->key.process)
 		return;
 	key.process = sum->row.process;
 	key.kind = sum->row.kind_raw;
@@ -132,7 +137,7 @@ static long offer_usage(u32 index, void *data)
 		return 0;
 	key = usage->key;
 	bpf_map_delete_elem(&usage_slots, &key);
-	usage_offer(key.process, slot);
+	usage_offer(usage, slot);
 	return 0;
 }
 
@@ -144,7 +149,7 @@ static long release_usage(u32 index, void *data)
 	if (slot == IGSDK_NO_INDEX || !slot || !usage)
 		return 1;
 	*at = usage->next;
-	sum_release(usage->sum);
+	sum_release(usage);
 	usage_release(slot, usage);
 	return 0;
 }
