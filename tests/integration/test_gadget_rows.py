@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.test_kinds import BEHAVIOURS, CASES, Case
-from tests.support.gadget_books import assert_booked, losses, unlike
+from tests.support.gadget_books import assert_booked, certain_losses, unlike
 from tests.support.gadgethost import Host, Parameter, Row, hosting
 from tests.support.recording import own_driver, paused
 from tests.support.simdriver import Driver, all_books
@@ -37,12 +37,12 @@ def host(driver: Driver) -> Iterator[Host]:
 
 def check(case: Case, host: Host, driver: Driver, folder: Path) -> None:
     host.drain()
-    before = losses(host)
+    before = certain_losses(host)
     done = driver.run(case.script, folder, timeout=30, **case.options)
     assert done.returncode in (0, -9), done.stdout + done.stderr
     figures = assert_booked(host, all_books(folder))
     assert tuple(figures.values()) == case.figures
-    added = {name: count - before.get(name, 0) for name, count in losses(host).items()}
+    added = {name: count - before.get(name, 0) for name, count in certain_losses(host).items()}
     assert {name: count for name, count in added.items() if count} == case.losses
 
 
@@ -236,7 +236,7 @@ def test_the_end_of_many_allocations_is_quick(driver: Driver, tmp_path: Path) ->
         done = driver.run(f"use 0 = 0; repeat {rounds} {{ {turn} }}", tmp_path, timeout=120)
         assert done.returncode == 0, done.stderr
         (figures,) = assert_booked(host, all_books(tmp_path)).values()
-        assert losses(host) == {}
+        assert certain_losses(host) == {}
     assert figures["device", "own", 0]["implicit_calls"] == count * rounds
     took = [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("end ")]
     assert len(took) == rounds
@@ -253,7 +253,7 @@ def test_what_short_processes_left_is_swept(driver: Driver, tmp_path: Path) -> N
             driver.run(f"use 0 = 0; fill a {blocks} 512 = 0", folder)
             assert_booked(host, all_books(folder))
             time.sleep(0.2)
-        assert losses(host) == {}
+        assert certain_losses(host) == {}
 
 
 def test_every_exec_is_a_new_process_with_the_same_pid(
@@ -285,7 +285,7 @@ def test_stacks_without_an_account_share_one(driver: Driver, tmp_path: Path) -> 
         driver.run(MANY, tmp_path)
         assert_booked(host, all_books(tmp_path))
         rows = [row for row in host.latest("heap").values() if row["total_alloc_calls"]]
-        lost = losses(host)
+        lost = certain_losses(host)
     (shared,) = (row for row in rows if row["overflow"])
     assert shared["stack"] == 0
     assert lost == {"accounts_full": shared["total_alloc_calls"]}
@@ -304,7 +304,7 @@ def test_allocations_without_an_entry_stay_in_use(driver: Driver, tmp_path: Path
         host.settle(lambda: all(row["state_raw"] for row in mine(host, "heap", book.pid)))
         rows = [row for row in mine(host, "heap", book.pid) if row["total_alloc_calls"]]
         (sums,) = mine(host, "processes", book.pid)
-        lost = losses(host)
+        lost = certain_losses(host)
     untold = blocks - room
     assert lost["live_full"] >= untold
     assert lost["unknown_free"] == sums["unknown_frees"] == lost["live_full"]

@@ -85,6 +85,11 @@ def losses(host: Host) -> dict[str, int]:
     return {_abi.LOSSES[cause]: count for cause, count in last.items() if count}
 
 
+def certain_losses(host: Host) -> dict[str, int]:
+    """Without those that chance decides: two stacks may want one place in ``ig_ustack``."""
+    return {cause: count for cause, count in losses(host).items() if cause != "stack_table"}
+
+
 def processes_of(host: Host, book: Books) -> list[dict[str, Any]]:
     """The last rows of `processes` of one process, all images of its pid."""
     return [row for row in host.latest("processes").values() if row["ns_pid"] == book.pid]
