@@ -8,7 +8,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from igsdk import GadgetInvalid
 from igsdk.image import clang
+from igsdk.image.build import build
 
 SOURCE = Path(__file__).parents[1] / "gadgets/tiny"
 
@@ -25,6 +29,14 @@ def change(folder: Path, file: str, old: str, new: str) -> int:
     assert text.count(old) == 1, f"{old!r} is {text.count(old)} times in {file}"
     path.write_text(text.replace(old, new))
     return text[: text.index(old)].count("\n") + 1
+
+
+def complaints(folder: Path, file: str, old: str, new: str) -> tuple[int, str]:
+    """Changes one place of a gadget; returns its line and what is said of it."""
+    line = change(folder, file, old, new)
+    with pytest.raises(GadgetInvalid) as caught:
+        build(str(folder))
+    return line, caught.value.cause
 
 
 @functools.cache

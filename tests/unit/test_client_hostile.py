@@ -22,7 +22,6 @@ from tests.support.gadget_server import (
     Refusal,
     Session,
     described,
-    gadget_server,
     log,
     serving_process,
 )
@@ -31,18 +30,6 @@ from tests.support.opens import QUIET, SOURCE, SPECS, opens, saying
 from igsdk._errors import AnswerInvalid, IgsdkError, RunRefused, TargetUnavailable
 from igsdk._proto import gadget_pb2 as pb
 from igsdk.client.remote import RemoteRuntime
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[GadgetServer]:
-    with gadget_server(tmp_path / "socket") as ours:
-        yield ours
-
-
-@pytest.fixture
-def host(server: GadgetServer) -> Iterator[RemoteRuntime]:
-    with RemoteRuntime(server.target, call_timeout=20) as ours:
-        yield ours
 
 
 @pytest.mark.parametrize(

@@ -5,23 +5,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.support import wire
 from tests.support.gadget_instances import Daemon
-from tests.support.gadget_server import GadgetServer, gadget_server
+from tests.support.gadget_server import GadgetServer
 from tests.support.opens import QUIET
 
 from igsdk._errors import AnswerInvalid, RunRefused, TargetUnavailable, UsageError
 from igsdk._proto import gadget_pb2 as pb
 from igsdk.client.remote import RemoteRuntime
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[GadgetServer]:
-    with gadget_server(tmp_path / "socket") as ours:
-        yield ours
 
 
 @pytest.fixture

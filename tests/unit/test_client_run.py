@@ -40,18 +40,6 @@ from igsdk._proto import gadget_pb2 as pb
 from igsdk.client.remote import RemoteRuntime
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[GadgetServer]:
-    with gadget_server(tmp_path / "socket") as ours:
-        yield ours
-
-
-@pytest.fixture
-def host(server: GadgetServer) -> Iterator[RemoteRuntime]:
-    with RemoteRuntime(server.target, call_timeout=20) as ours:
-        yield ours
-
-
 def test_rows_come_as_they_are_made(server: GadgetServer, host: RemoteRuntime) -> None:
     more = threading.Event()
 

@@ -18,14 +18,6 @@ YAML = "gadget.yaml"
 PROGRAM = "program.bpf.c"
 
 
-def complaints(folder: Path, file: str, old: str, new: str) -> tuple[int, str]:
-    """Changes one place; returns its line and what is said of it."""
-    line = tiny.change(folder, file, old, new)
-    with pytest.raises(GadgetInvalid) as caught:
-        build(str(folder))
-    return line, caught.value.cause
-
-
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -80,7 +72,7 @@ def complaints(folder: Path, file: str, old: str, new: str) -> tuple[int, str]:
 def test_what_does_not_exist_is_an_error_with_its_line(
     tmp_path: Path, old: str, new: str, words: str
 ) -> None:
-    line, cause = complaints(tiny.copy(tmp_path), YAML, old, new)
+    line, cause = tiny.complaints(tiny.copy(tmp_path), YAML, old, new)
     assert f"gadget.yaml:{line}: " in cause
     assert words in cause
 
@@ -96,7 +88,7 @@ def test_what_does_not_exist_is_an_error_with_its_line(
     ],
 )
 def test_other_sections(tmp_path: Path, section: str, words: str) -> None:
-    line, cause = complaints(tiny.copy(tmp_path), YAML, "params:\n", f"{section}params:\n")
+    line, cause = tiny.complaints(tiny.copy(tmp_path), YAML, "params:\n", f"{section}params:\n")
     assert f"gadget.yaml:{line + 1}: there is {words}" in cause
 
 
@@ -120,7 +112,7 @@ def test_what_users_see_first(tmp_path: Path, default: str, words: str) -> None:
     folder = tiny.copy(tmp_path)
     if words:
         section = f"paramDefaults:\n  {default}\nparams:\n"
-        line, cause = complaints(folder, YAML, "params:\n", section)
+        line, cause = tiny.complaints(folder, YAML, "params:\n", section)
         assert f"gadget.yaml:{line + 1}: " in cause
         assert words in cause
     else:
@@ -228,7 +220,7 @@ def test_objects_that_are_not_taken(tmp_path: Path, old: str, new: str, words: s
         tiny.change(
             folder, PROGRAM, "row.thread < smallest", "row.thread < smallest + gadget_var_x"
         )
-    _, cause = complaints(folder, PROGRAM, old, new)
+    _, cause = tiny.complaints(folder, PROGRAM, old, new)
     assert words in cause
 
 
