@@ -37,6 +37,8 @@ class RemoteRuntime:
     Attributes:
         target: as given.
         version: the daemon's own version.
+        protocol: the version of the service that it says it speaks; "1.0" is the only one known.
+        experimental: whether the daemon has experimental features on.
 
     Raises:
         UsageError: the target or a timeout makes no sense.
@@ -61,6 +63,8 @@ class RemoteRuntime:
             self._channel.close()
             raise
         self.version = info.serverVersion
+        self.protocol = info.version
+        self.experimental = info.experimental
 
     def __enter__(self) -> RemoteRuntime:
         return self
