@@ -15,10 +15,18 @@ from igsdk.ledger.groups import group
 from igsdk.profile import wire
 from igsdk.profile.comment import shortened
 from igsdk.profile.driver import calling_frames, is_driver
-from igsdk.profile.names import FILE_LABELS, NUMBERS, SAMPLE_TYPES, VALUES, implied_host
+from igsdk.profile.names import (
+    DEFAULT_VALUE,
+    FILE_LABELS,
+    NUMBERS,
+    SAMPLE_TYPES,
+    VALUES,
+    implied_host,
+)
 
 if TYPE_CHECKING:
     from igsdk._events import Frame, FrameKind
+    from igsdk.profile.metadata import Metadata
     from igsdk.profile.profile import Profile
     from igsdk.profile.table import Table
 
@@ -31,7 +39,24 @@ def encode(profile: Profile) -> bytes:
     """The profile as gzipped pprof."""
     # zlib's own gzip header has neither name nor time, whatever the version of Python.
     packer = zlib.compressobj(level=6, wbits=31)
-    return packer.compress(_Writer(profile).content()) + packer.flush()
+    table = profile._table.canonical()
+    writer = _Writer(table, len(SAMPLE_TYPES), profile.default_value)
+    writer.add_samples(table)
+    writer.add_comment(profile.metadata, table)
+    content = writer.content(profile.metadata.time_ns, profile.metadata.duration_ns)
+    return packer.compress(content) + packer.flush()
+
+
+def encode_series(table: Table, columns: int, time_ns: int, duration_ns: int) -> bytes:
+    """Rows as pprof for a server that has their labels elsewhere; not compressed.
+
+    Args:
+        columns: how many of the sample types, from the first on.
+        time_ns: wall clock, the start of an interval that is ``duration_ns`` long.
+    """
+    writer = _Writer(table, columns)
+    writer.add_bare_samples(table, columns)
+    return writer.content(time_ns, duration_ns)
 
 
 def implied_kind(
@@ -68,27 +93,33 @@ def _in_order_of_mappings(table: Table) -> list[Frame]:
     return sorted(table.frames, key=place)
 
 
+def _locations(table: Table) -> list[bytes]:
+    """Each stack's locations as a sample has them."""
+    stacks = (table.stacks.frames(stack) for stack in range(len(table.stacks)))
+    return [wire.locations([number + 1 for number in frames]) for frames in stacks]
+
+
 class _Writer:
     """Builds one message; ids are positions plus one, since 0 means none."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, table: Table, columns: int, default_value: str = DEFAULT_VALUE) -> None:
         self.message = pprof_pb2.Profile()
         self._strings = {"": 0}
         self._mappings: dict[tuple[str, str], Any] = {}
         self._functions: dict[tuple[str, str], int] = {}
-        table = profile._table.canonical()
-        self._types(profile)
+        self._sample_fields = b""
+        self._types(columns, default_value)
         for frame in _in_order_of_mappings(table):
             if frame.mapping or frame.build_id:
                 self._mapping(frame)
         for frame in table.frames:
             self._location(frame)
-        self._sample_fields = self._samples(table)
-        self._about(profile, table)
-        self.message.string_table.extend(self._strings)
 
-    def content(self) -> bytes:
+    def content(self, time_ns: int, duration_ns: int) -> bytes:
         """The message's bytes: fields of one message may stand in any order."""
+        self.message.time_nanos = time_ns
+        self.message.duration_nanos = duration_ns
+        self.message.string_table.extend(self._strings)
         return self.message.SerializeToString(deterministic=True) + self._sample_fields
 
     def _text(self, text: str) -> int:
@@ -96,10 +127,10 @@ class _Writer:
         clean = text.encode("utf-8", "replace").decode() if not text.isascii() else text
         return self._strings.setdefault(clean, len(self._strings))
 
-    def _types(self, profile: Profile) -> None:
-        for name, unit in SAMPLE_TYPES:
+    def _types(self, columns: int, default_value: str) -> None:
+        for name, unit in SAMPLE_TYPES[:columns]:
             self.message.sample_type.add(type=self._text(name), unit=self._text(unit))
-        self.message.default_sample_type = self._text(profile.default_value)
+        self.message.default_sample_type = self._text(default_value)
         self.message.period_type.type = self._text("space")
         self.message.period_type.unit = self._text("bytes")
         self.message.period = 1
@@ -147,14 +178,22 @@ class _Writer:
             )
         return number
 
-    def _samples(self, table: Table) -> bytes:
+    def add_samples(self, table: Table) -> None:
         """All samples; their strings are numbered on the way."""
-        count = len(table.stacks)
-        stacks = [wire.locations([n + 1 for n in table.stacks.frames(s)]) for s in range(count)]
         groups = group(table.keys[1:], len(table))
         sets = table.taken(groups.first)
         labels = [self._labels(sets, number) for number in range(len(sets))]
-        return wire.samples(stacks, table.stack, table.values, labels, groups.inverse)
+        self._sample_fields = wire.samples(
+            _locations(table), table.stack, table.values, labels, groups.inverse
+        )
+
+    def add_bare_samples(self, table: Table, columns: int) -> None:
+        """All samples, without labels and with the first values only."""
+        values = np.ascontiguousarray(table.values[:, :columns])
+        unlabelled = np.zeros(len(table), dtype=np.int64)
+        self._sample_fields = wire.samples(
+            _locations(table), table.stack, values, [b""], unlabelled
+        )
 
     def _labels(self, table: Table, row: int) -> bytes:
         texts = {n: table.strings[table.labels[n][row]] for n in (*FILE_LABELS, "host")}
@@ -167,10 +206,8 @@ class _Writer:
         encoded += [wire.number_label(self._text(name), n) for name, n in numbers if n]
         return b"".join(encoded)
 
-    def _about(self, profile: Profile, table: Table) -> None:
-        metadata = profile.metadata
-        self.message.time_nanos = metadata.time_ns
-        self.message.duration_nanos = metadata.duration_ns
+    def add_comment(self, metadata: Metadata, table: Table) -> None:
+        """What the profile says of itself, as JSON."""
         locations = {frame: number for number, frame in enumerate(table.frames, 1)}
         about = {COMMENT_KEY: COMMENT_VERSION, **shortened(metadata, locations)}
         about |= self._kinds(table)
