@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from igsdk.client.packets import slots_of
+from igsdk.client.native import native_reader
+from igsdk.client.needs import needs_of
+from igsdk.client.packets import plain, slots_of
 from igsdk.client.rows import text
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
+    from igsdk._native import ColumnBytes, PacketReader
     from igsdk.client.kinds import Kind
     from igsdk.client.schema import DataSource, Field
 
@@ -88,6 +91,9 @@ class Columns(Mapping[str, "Array"]):
         column = self._columns[name]
         return column.objects() if isinstance(column, Packed) else column
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns  # without making the values
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)
 
@@ -122,12 +128,17 @@ class Columns(Mapping[str, "Array"]):
 
 
 class ColumnReader:
-    """Reads packets of one data source."""
+    """Reads packets of one data source.
 
-    def __init__(self, source: DataSource) -> None:
+    Args:
+        native: whether the extension may do it, where it is there.
+    """
+
+    def __init__(self, source: DataSource, native: bool = True) -> None:
         self._source = source
         self._mark = ">" if source.big_endian else "<"
-        self._slots = _needs(source.fields)
+        self._slots = needs_of(source.fields)
+        self._native = native_reader(source, dict) if native else None
 
     def read(self, payloads: Iterable[bytes]) -> tuple[Columns, int]:
         """All rows of some packets as one batch.
@@ -135,6 +146,8 @@ class ColumnReader:
         Returns:
             The columns, and how many packets could not be read at all.
         """
+        if self._native is not None:
+            return self._read_native(self._native, list(payloads))
         rows: list[Sequence[bytes]] = []
         broken = 0
         for payload in payloads:
@@ -158,6 +171,21 @@ class ColumnReader:
                 else self._whole(field, values)
             )
         return Columns(self._source, columns, len(good), len(rows) - len(good))
+
+    def _read_native(self, reader: PacketReader, payloads: list[bytes]) -> tuple[Columns, int]:
+        parts, rows, unreadable, odd = reader.columns(payloads)
+        if odd:
+            packets = dict(enumerate(payloads))
+            packets.update((place, plain(self._source, packets[place])) for place in odd)
+            parts, rows, unreadable, _ = reader.columns(
+                [p for p in packets.values() if p is not None]
+            )
+        columns = {
+            field.name: _column_of(field, data, starts)
+            for field, (data, starts) in zip(self._source.fields, parts, strict=True)
+        }
+        broken = list(packets.values()).count(None) if odd else 0
+        return Columns(self._source, columns, rows, unreadable), broken
 
     def _fitting(
         self, rows: list[Sequence[bytes]]
@@ -202,48 +230,14 @@ class ColumnReader:
         return numbers.astype(numbers.dtype.newbyteorder("="), copy=False)
 
 
-@dataclass(frozen=True)
-class _Need:
-    """What a slot must be, for its fields to have values.
-
-    Attributes:
-        number: the slot.
-        least: how many bytes at least.
-        exact: how many bytes exactly; 0: any.
-        unit: the bytes must be a multiple of it.
-    """
-
-    number: int
-    least: int
-    exact: int = 0
-    unit: int = 1
-
-    def fits(self, row: Sequence[bytes]) -> bool:
-        return self.number < len(row) and self._good(len(row[self.number]))
-
-    def all_fit(self, values: Sequence[bytes]) -> bool:
-        anything = not self.least and not self.exact and self.unit == 1
-        return anything or all(map(self._good, set(map(len, values))))
-
-    def _good(self, length: int) -> bool:
-        if self.exact and length != self.exact:
-            return False
-        return length >= self.least and length % self.unit == 0
-
-
-def _needs(fields: Sequence[Field]) -> dict[int, _Need]:
-    needs: dict[int, _Need] = {}
-    for field in fields:
-        old = needs.get(field.slot, _Need(field.slot, 0))
-        whole = field.kind.width if not field.size else 0
-        exact = whole if field.kind.is_number else 0
-        unit = whole if field.kind.array else 1
-        if old.exact and exact and old.exact != exact:
-            exact = -1  # two numbers of different widths can't both be all of it
-        needs[field.slot] = _Need(
-            field.slot, max(old.least, field.end), exact or old.exact, max(old.unit, unit or 1)
-        )
-    return needs
+def _column_of(field: Field, data: ColumnBytes, starts: ColumnBytes) -> Column:
+    """What the extension read, where it lies."""
+    kind = field.kind
+    dtype = (kind.name if kind.name == "bool" else kind.dtype) if kind.width else "u1"
+    values = np.frombuffer(data, dtype)
+    if len(starts):
+        return Packed(kind, np.frombuffer(starts, np.int64), values)
+    return values.reshape(-1, field.size // kind.width) if kind.array else values
 
 
 def _matrix(values: Sequence[bytes], least: int) -> Array:
