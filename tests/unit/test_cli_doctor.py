@@ -10,7 +10,7 @@ import pytest
 from igsdk import KernelUnsupported
 from igsdk.cli.app import run
 from igsdk.runtime import kernel
-from igsdk.runtime.kernel import Check
+from igsdk._check import Check
 
 FOUND = [
     Check("kernel", "ok", "6.8"),

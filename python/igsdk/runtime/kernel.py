@@ -11,17 +11,15 @@ import platform
 import re
 import struct
 import subprocess
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from .._check import Check
 from .._errors import ExtensionMissing, KernelUnsupported, PermissionMissing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-State = Literal["ok", "warn", "fail"]
 
 OLDEST_KERNEL = (6, 1)
 QUICK_DETACH = (6, 6)  # uprobe-multi links
@@ -38,16 +36,6 @@ _BPF_MAP_CREATE, _BPF_MAP_TYPE_RINGBUF = 0, 27
 _FAN_CLASS_CONTENT, _FAN_CLOEXEC = 4, 1
 UPDATE_FOR_RETURNS = "Update to Linux 6.14 or later."
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at. `remedy` is empty where all is well."""
-
-    name: str
-    state: State
-    detail: str
-    remedy: str = ""
 
 
 def checks() -> list[Check]:
