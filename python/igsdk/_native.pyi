@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The native extension, built from python/native/."""
 
+from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Mapping_
-from collections.abc import Sequence
 from typing import Any
 
 # elf.cpp: all take an open descriptor, read with pread, leave its position alone, and
@@ -348,6 +348,46 @@ def compare_objects(own: bytes, other: bytes) -> tuple[list[str], list[str], lis
     different in it, and of maps that only the other one has. Raises ProgramError where one
     is no BPF object.
     """
+
+# packet_bindings.cpp: packets of the gadget service, for igsdk.client
+
+class ColumnBytes:
+    """Memory that numpy and others take as it is."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __len__(self) -> int: ...
+
+class PacketReader:
+    """Reads packets of one data source.
+
+    A packet is odd when it is in no usual encoding, or none at all; protobuf knows which.
+    """
+
+    def __init__(
+        self,
+        array: bool,  # a packet has an array of rows
+        big_endian: bool,
+        needs: Sequence[tuple[int, int, int, int]],
+        fields: Sequence[tuple[int, int, int, int, str, bool]],
+        names: tuple[str, ...],
+        blank: Callable[[], dict[str, Any]],
+    ) -> None:
+        """``needs``, by slot: its number, bytes at least, bytes exactly (0 = any number, -1 =
+        none would do), of what they are a multiple. ``fields``: place of their need, offset
+        and size there (0 = all of the slot), width of a number or of each in an array (0 =
+        none), sort (? = bool, i, u, f, s = text, c = text up to a zero byte, b = bytes),
+        whether it is an array. ``blank`` makes a row to be filled. ValueError: they
+        contradict each other."""
+
+    def columns(
+        self, packets: Sequence[bytes]
+    ) -> tuple[list[tuple[ColumnBytes, ColumnBytes]], int, int, list[int]]:
+        """For each field its values, and int64 where each one begins and the last one ends,
+        nothing where all are as long as each other; how many rows; how many did not fit;
+        and which packets are odd, of which nothing is taken."""
+
+    def rows(self, packet: bytes) -> tuple[list[dict[str, Any]], int] | None:
+        """The rows, and how many did not fit; None: the packet is odd."""
 
 # tracer.cpp: rows travel as bytes, to be read with the dtypes of igsdk._abi
 

@@ -12,7 +12,7 @@ void igsdk::throw_errno(const char *what, int error) {
 }
 
 PYBIND11_MODULE(_native, m) {
-    m.doc() = "The native parts of igsdk's local runtime.";
+    m.doc() = "The native parts of igsdk.";
     register_elf(m);
     register_symbols(m);
     register_watch(m);
@@ -21,6 +21,7 @@ PYBIND11_MODULE(_native, m) {
     register_launch(m);
     register_stacks(m);
     register_objects(m);
+    register_packets(m);
     register_tracer(m);
     register_selftest(m);
 }

@@ -14,6 +14,7 @@ void register_hold(pybind11::module_ &m);
 void register_launch(pybind11::module_ &m);
 void register_stacks(pybind11::module_ &m);
 void register_objects(pybind11::module_ &m);
+void register_packets(pybind11::module_ &m);
 void register_tracer(pybind11::module_ &m);
 void register_selftest(pybind11::module_ &m);
 

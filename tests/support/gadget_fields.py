@@ -9,6 +9,8 @@ from typing import Any
 from hypothesis import strategies as st
 from tests.support import gadget_packets as gp
 
+from igsdk._proto import gadget_pb2 as pb
+
 LIMITS = {
     gp.BOOL: (0, 1),
     gp.INT8: (-(2**7), 2**7 - 1),
@@ -20,6 +22,19 @@ LIMITS = {
     gp.UINT32: (0, 2**32 - 1),
     gp.UINT64: (0, 2**64 - 1),
 }
+SMALL = st.one_of(st.integers(0, 12), st.sampled_from((2**31, 2**32 - 1)))
+#: fields as a daemon may describe them, good ones and bad ones
+DESCRIBED = st.builds(
+    pb.Field,
+    fullName=st.sampled_from("abcdef"),
+    payloadIndex=st.integers(0, 3),
+    offs=SMALL,
+    size=SMALL,
+    flags=st.sampled_from((0, 0, 0, 1, 4, 8, 16, 24, 32)),
+    kind=st.one_of(st.integers(0, 16), st.integers(0, 16).map(lambda kind: kind | gp.ARRAY)),
+    parent=st.integers(0, 6),
+    order=st.integers(-5, 5),
+)
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
 
 

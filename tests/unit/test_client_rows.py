@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support import gadget_packets as gp
-from tests.support.gadget_fields import gadgets, same, visible
+from tests.support.gadget_fields import DESCRIBED, gadgets, same, visible
 
 from igsdk._errors import AnswerInvalid
 from igsdk._proto import gadget_pb2 as pb
@@ -201,20 +201,6 @@ def test_any_bytes_are_a_packet_or_not(payload: bytes) -> None:
         columns, broken = ColumnReader(source).read([payload])
         assert broken == (slots is None)
         assert columns.rows + columns.unreadable == len(slots or ())
-
-
-SMALL = st.one_of(st.integers(0, 12), st.sampled_from((2**31, 2**32 - 1)))
-DESCRIBED = st.builds(
-    pb.Field,
-    fullName=st.sampled_from("abcdef"),
-    payloadIndex=st.integers(0, 3),
-    offs=SMALL,
-    size=SMALL,
-    flags=st.sampled_from((0, 0, 0, 1, 4, 8, 16, 24, 32)),
-    kind=st.one_of(st.integers(0, 16), st.integers(0, 16).map(lambda kind: kind | gp.ARRAY)),
-    parent=st.integers(0, 6),
-    order=st.integers(-5, 5),
-)
 
 
 @given(

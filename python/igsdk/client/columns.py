@@ -15,7 +15,7 @@ import numpy as np
 
 from igsdk.client.native import native_reader
 from igsdk.client.needs import needs_of
-from igsdk.client.packets import plain, slots_of
+from igsdk.client.packets import slots_of, tidied
 from igsdk.client.rows import text
 
 if TYPE_CHECKING:
@@ -174,18 +174,15 @@ class ColumnReader:
 
     def _read_native(self, reader: PacketReader, payloads: list[bytes]) -> tuple[Columns, int]:
         parts, rows, unreadable, odd = reader.columns(payloads)
+        good = payloads
         if odd:
-            packets = dict(enumerate(payloads))
-            packets.update((place, plain(self._source, packets[place])) for place in odd)
-            parts, rows, unreadable, _ = reader.columns(
-                [p for p in packets.values() if p is not None]
-            )
+            good = tidied(self._source, payloads, odd)
+            parts, rows, unreadable, _ = reader.columns(good)
         columns = {
             field.name: _column_of(field, data, starts)
             for field, (data, starts) in zip(self._source.fields, parts, strict=True)
         }
-        broken = list(packets.values()).count(None) if odd else 0
-        return Columns(self._source, columns, rows, unreadable), broken
+        return Columns(self._source, columns, rows, unreadable), len(payloads) - len(good)
 
     def _fitting(
         self, rows: list[Sequence[bytes]]
@@ -234,9 +231,9 @@ def _column_of(field: Field, data: ColumnBytes, starts: ColumnBytes) -> Column:
     """What the extension read, where it lies."""
     kind = field.kind
     dtype = (kind.name if kind.name == "bool" else kind.dtype) if kind.width else "u1"
-    values = np.frombuffer(data, dtype)
+    values: Array = np.frombuffer(memoryview(data), np.dtype(dtype))
     if len(starts):
-        return Packed(kind, np.frombuffer(starts, np.int64), values)
+        return Packed(kind, np.frombuffer(memoryview(starts), np.int64), values)
     return values.reshape(-1, field.size // kind.width) if kind.array else values
 
 

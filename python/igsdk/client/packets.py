@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from igsdk._proto import gadget_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from igsdk.client.schema import DataSource
 
@@ -30,3 +30,26 @@ def slots_of(source: DataSource, payload: bytes) -> list[Sequence[bytes]] | None
         return [pb.GadgetData.FromString(payload).data.payload[:]]
     except DecodeError:
         return None
+
+
+def tidied(source: DataSource, payloads: Sequence[bytes], odd: Iterable[int]) -> list[bytes]:
+    """The packets, those at the places `odd` in the usual encoding; without what is none.
+
+    The native reader knows no other encoding.
+    """
+    told: list[bytes | None] = list(payloads)
+    for place in odd:
+        told[place] = _plain(source, payloads[place])
+    return [payload for payload in told if payload is not None]
+
+
+def _plain(source: DataSource, payload: bytes) -> bytes | None:
+    """The same rows with nothing beside them; None where the bytes are no packet."""
+    kind = pb.GadgetDataArray if source.array else pb.GadgetData
+    try:
+        packet = kind.FromString(payload)
+    except DecodeError:
+        return None
+    packet.DiscardUnknownFields()
+    packet.ClearField("node")
+    return packet.SerializeToString()

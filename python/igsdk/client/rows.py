@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import struct
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+from igsdk.client.native import native_reader
+from igsdk.client.packets import slots_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -62,11 +65,16 @@ def _group(place: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 class RowReader:
-    """Reads rows of one data source."""
+    """Reads rows of one data source.
 
-    def __init__(self, source: DataSource) -> None:
-        self._source = source.name
+    Args:
+        native: whether the extension may do it, where it is there.
+    """
+
+    def __init__(self, source: DataSource, native: bool = True) -> None:
+        self._source = source
         self._names = tuple(field.name for field in source.fields)
+        self._nothing = dict.fromkeys(self._names)
         mark = ">" if source.big_endian else "<"
         # Most fields of a gadget are texts in slots of their own: those go the short way.
         texts = [field for field in source.fields if _is_whole_text(field)]
@@ -82,6 +90,19 @@ class RowReader:
         ]
         places = {field.name: place for place, field in enumerate(order)}
         self._arrange = _arranger([places[name] for name in self._names])
+        self._native = native_reader(source, self._blank) if native else None
+
+    def packet(self, payload: bytes) -> tuple[list[Row], int] | None:
+        """The rows of a packet that can be read, and how many can't; None: it is no packet."""
+        if self._native is not None:
+            rows = self._native.rows(payload)
+            if rows is not None:
+                return cast("tuple[list[Row], int]", rows)
+        slots = slots_of(self._source, payload)
+        if slots is None:
+            return None
+        read = [row for one in slots if (row := self.read(one)) is not None]
+        return read, len(slots) - len(read)
 
     def read(self, slots: Sequence[bytes]) -> Row | None:
         """One row; None where the slots are too few or too short for the fields."""
@@ -95,7 +116,12 @@ class RowReader:
         except (IndexError, struct.error):
             return None
         row = Row(zip(self._names, self._arrange(values), strict=True))
-        row.source = self._source
+        row.source = self._source.name
+        return row
+
+    def _blank(self) -> Row:
+        row = Row(self._nothing)
+        row.source = self._source.name
         return row
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from igsdk._errors import AnswerInvalid, IgsdkError, TargetUnavailable, UsageError
 from igsdk._proto import gadget_pb2 as pb
 from igsdk.client.inbox import Inbox
-from igsdk.client.packets import slots_of
 from igsdk.client.rows import RowReader
 from igsdk.client.stream import Stream
 from igsdk.client.transport import RUN_GADGET, RpcError, explain
@@ -248,15 +247,14 @@ class GadgetRun:
             raise UsageError(f"The gadget has no data source {source!r}.", f"There are: {names}.")
 
     def _read_rows(self, packet: Packet) -> list[Row]:
-        slots = slots_of(packet.source, packet.payload)
-        if slots is None:
-            self._unreadable["unreadable_packets"] += 1
-            return []
         if packet.source.name not in self._row_readers:
             self._row_readers[packet.source.name] = RowReader(packet.source)
-        read = self._row_readers[packet.source.name].read
-        rows = [row for one in slots if (row := read(one)) is not None]
-        self._unreadable["unreadable_rows"] += len(slots) - len(rows)
+        read = self._row_readers[packet.source.name].packet(packet.payload)
+        if read is None:
+            self._unreadable["unreadable_packets"] += 1
+            return []
+        rows, unreadable = read
+        self._unreadable["unreadable_rows"] += unreadable
         return rows
 
     def _read_columns(self, source: DataSource, payloads: list[bytes]) -> Columns:
