@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         OutputUnwritable,
         PermissionMissing,
         ProfileUnreadable,
+        PushRefused,
         RegistryRefused,
         RunRefused,
         StartFailed,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from .client.gadget import Gadget
     from .client.rows import Row
     from .profile import Profile
+    from .sinks.pyroscope import Pyroscope
 
 __all__ = [
     "AnswerInvalid",
@@ -62,6 +64,8 @@ __all__ = [
     "PermissionMissing",
     "Profile",
     "ProfileUnreadable",
+    "PushRefused",
+    "Pyroscope",
     "RegistryRefused",
     "Row",
     "RunRefused",
@@ -78,6 +82,7 @@ _HOMES = {
     "Event": "._events",
     "Gadget": ".client.gadget",
     "Profile": ".profile",
+    "Pyroscope": ".sinks.pyroscope",
     "Row": ".client.rows",
     "connect": "._connect",
 }

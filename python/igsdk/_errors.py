@@ -15,6 +15,7 @@ IgsdkError
 ├── RegistryRefused      12   a registry that says no: password, name, rights
 ├── RunRefused           13   a daemon that refuses to run a gadget, or ends its run
 ├── AnswerInvalid        14   a daemon's answer that makes no sense, or is not a daemon's
+├── PushRefused          15   a profile server that says no, or keeps nothing
 ├── StartFailed         125   we failed before the command was started
 ├── NotExecutable       126   the command exists and cannot be executed
 └── CommandNotFound     127   the command does not exist
@@ -94,6 +95,10 @@ class RunRefused(IgsdkError):
 
 class AnswerInvalid(IgsdkError):
     exit_code = 14
+
+
+class PushRefused(IgsdkError):
+    exit_code = 15
 
 
 class StartFailed(IgsdkError):

@@ -39,6 +39,7 @@ Exit codes:
    12  a registry that refuses
    13  a daemon that refuses to run a gadget, or ends its run
    14  a daemon's answer that makes no sense
+   15  a profile server that refuses, or keeps nothing
   130  ended by ctrl-C before there was anything to write
 
 \b

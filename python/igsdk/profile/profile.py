@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from igsdk.ledger import Ledger
     from igsdk.ledger.columns import Column
+    from igsdk.sinks.pyroscope import Pushed
 
 #: filters that choose processes, and so lines of the process table too
 _PROCESS_FILTERS = ("process", "node", "namespace", "pod", "container")
@@ -253,6 +254,34 @@ class Profile:
         from igsdk.profile.store import write
 
         write(self, path, owner)
+
+    def push(
+        self, url: str, *, since: Profile | None = None, at: float | None = None, **settings: Any
+    ) -> Pushed:
+        """Push to a Pyroscope: what is in use, and what was allocated.
+
+        A server adds up what it is sent, so a second push of the same run has to name the
+        profile that was pushed before it; :class:`igsdk.Pyroscope` remembers by itself.
+
+        Args:
+            url: ``http://HOST:4040`` or ``https://…``.
+            since: an earlier profile of the same run, whose allocations are counted already.
+            at: the time to push it under, in seconds of the wall clock; else its own.
+            settings: ``name``, ``labels``, ``tenant``, ``user``, ``password``, ``token``,
+                ``headers``, ``timeout``, and what else :class:`igsdk.Pyroscope` takes. It is
+                patient for 30 s, and asks whether the server shows what it took.
+
+        Raises:
+            UsageError: an address, name or label that can't be.
+            TargetUnavailable: the server is not there, is silent or fails.
+            PushRefused: it says no, or took the profile and shows nothing of it.
+            AnswerInvalid: what answers is no Pyroscope.
+            ExtensionMissing: urllib3 is not installed.
+        """
+        from igsdk.sinks.pyroscope import push_once
+
+        settings = {"patience": 30.0, "verify": True, **settings}
+        return push_once(self, url, since=since, at=at, **settings)
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Profile:
