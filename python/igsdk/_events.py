@@ -119,6 +119,7 @@ class ProcessInfo:
         before_us: it used CUDA before the probes were there.
         late_ns: how long its library was mapped before the probes were on it.
         nvml_bytes: what NVML says of this process, None where nobody can say.
+        pod_uid: the UID of the pod that it runs in, as far as its control group's name says.
     """
 
     instance: int
@@ -142,6 +143,7 @@ class ProcessInfo:
     namespace: str | None = None
     pod: str | None = None
     nvml_bytes: int | None = None
+    pod_uid: str | None = None
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from . import _abi
 from ._errors import TargetUnavailable, UsageError
@@ -165,8 +165,7 @@ class Run:
         return self._attached(self._session.reading())
 
     def _attached(self, reading: Reading) -> list[AttachedLibrary]:
-        mode = self._session.tracer.mode
-        return [_attached(library, mode) for library in self._session.used_libraries(reading)]
+        return attached_libraries(self._session, reading)
 
     @property
     def earlier(self) -> list[tuple[int, str]]:
@@ -230,7 +229,7 @@ class Run:
         return self._notes(self._session.reading())
 
     def _notes(self, reading: Reading) -> list[str]:
-        return [*self._session.notes, *_attach_notes(self._session, reading)]
+        return [*self._session.notes, *attach_notes(self._session, reading)]
 
     def profile(self) -> Profile:
         """Everything booked so far; in use now is what it shows first."""
@@ -290,24 +289,23 @@ class Run:
 
         session = self._session
         attached = self._attached(reading)
-        lost = any(reading.losses[cause] for cause in _PEAK_SPOILERS)
         return Metadata(
             version=__version__,
             target="local:",
             command=" ".join(self._selection.argv),
             selection=self._selection.describe(),
-            driver=_driver(attached),
+            driver=driver_kind(attached),
             time_ns=session.began_wall_ns,
             duration_ns=session.duration_ns,
             boots=(reading.boot,),
-            peak="inexact" if lost else "exact" if session.options.events == "all" else "none",
+            peak=peak_precision(session, reading),
             peak_ns=int(reading.peak["time"]),
             attached=tuple(attached),
             gadget=session.options.program.origin if session.options.program else "",
         )
 
     def _infos(self, rows: Any) -> list[ProcessInfo]:
-        return [self._session.table.info(row, self._session.late_ns, _nvml_bytes) for row in rows]
+        return [self._session.table.info(row, self._session.late_ns, nvml_bytes) for row in rows]
 
     def _event(self, row: Any) -> Event | None:
         """None for records that only the replay needs."""
@@ -373,6 +371,12 @@ def _held(raw: bytes) -> Any:
     return np.frombuffer(raw, _abi.dtype("held"))
 
 
+def attached_libraries(session: Session, reading: Reading) -> list[AttachedLibrary]:
+    """The libraries with probes that processes of the run use, for people and profiles."""
+    mode = session.tracer.mode
+    return [_attached(library, mode) for library in session.used_libraries(reading)]
+
+
 def _attached(library: Library, mode: str) -> AttachedLibrary:
     return AttachedLibrary(
         path=library.path,
@@ -389,13 +393,21 @@ def _attached(library: Library, mode: str) -> AttachedLibrary:
     )
 
 
-def _driver(attached: list[AttachedLibrary]) -> Any:
+def peak_precision(session: Session, reading: Reading) -> Literal["exact", "inexact", "none"]:
+    """What the highest moment that the replay found is worth."""
+    if any(reading.losses[cause] for cause in _PEAK_SPOILERS):
+        return "inexact"
+    return "exact" if session.options.events == "all" else "none"
+
+
+def driver_kind(attached: list[AttachedLibrary]) -> Any:
+    """Whose driver it is: the simulated one says so itself."""
     if not attached:
         return ""
     return "simulated" if any(library.simulated for library in attached) else "real"
 
 
-def _nvml_bytes(pid: int) -> int | None:
+def nvml_bytes(pid: int) -> int | None:
     """What NVML says that a process has, all devices together."""
     from .runtime import nvml
 
@@ -416,7 +428,8 @@ def _no_library(gone: int) -> str:
     )
 
 
-def _attach_notes(session: Session, reading: Reading) -> list[str]:
+def attach_notes(session: Session, reading: Reading) -> list[str]:
+    """What could not be attached, or not in time, in sentences."""
     notes = [f"{error}" for error in session.refused_libraries(reading)]
     if not session.used_libraries(reading):
         notes.append(_no_library(len(session.libraries.unreadable)))

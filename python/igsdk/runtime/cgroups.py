@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which container a control group belongs to: from its path, also when only its id is known."""
+"""Which container and pod a control group belongs to: from its path, also when only its id is
+known."""
 
 from __future__ import annotations
 
@@ -12,6 +13,10 @@ from pathlib import Path
 ROOT = 1  # the id of the topmost group, which is also what a machine without version 2 shows
 
 _CONTAINER_ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+# A UID, in names of systemd's slices with _ for -, or a static pod's hash.
+_POD_UID = re.compile(
+    r"(?:^|[/-])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=\.slice|[/:]|$)"
+)
 # Version 2 alone, or beside version 1.
 _MOUNTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
 _KERNFS_ID = 0xFE  # the handle type of file systems that find an inode by its 64-bit id
@@ -35,9 +40,21 @@ def find_container(cgroups: str) -> str | None:
     return str(longest[-1]) if longest else None
 
 
-def container_of_id(cgroup: int) -> str | None:
-    """The container that a group of version 2 belongs to, as long as the group is there."""
-    return find_container(path_of_id(cgroup))
+def find_pod(cgroups: str) -> str | None:
+    """The pod's UID in the text of ``/proc/PID/cgroup`` or in one path; None without a pod.
+
+    The kubelet names the group by it with both of its drivers (cgroupfs and systemd). A pod
+    of a node that is itself a pod is the inner one, last in the path.
+    """
+    nests = [_POD_UID.findall(line) for line in cgroups.splitlines()]
+    longest = max(nests, key=len, default=[])
+    return str(longest[-1]).replace("_", "-") if longest else None
+
+
+def owners_of_id(cgroup: int) -> tuple[str | None, str | None]:
+    """The container and the pod that a group of version 2 belongs to, as long as it is there."""
+    path = path_of_id(cgroup)
+    return find_container(path), find_pod(path)
 
 
 def path_of_id(cgroup: int) -> str:

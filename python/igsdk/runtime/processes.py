@@ -27,6 +27,7 @@ class _Facts:
     comm: str
     cmdline: str | None
     container: str | None
+    pod: str | None
     device_files: frozenset[str]
 
 
@@ -39,7 +40,7 @@ class ProcessTable:
         self._started = started
         self._seen: dict[int, _Facts] = {}
         self._met: dict[tuple[int, int], _Facts] = {}  # by pid and start
-        self._by_cgroup: dict[int, str] = {}
+        self._by_cgroup: dict[int, tuple[str | None, str | None]] = {}
 
     @property
     def device_files(self) -> dict[int, frozenset[str]]:
@@ -87,13 +88,14 @@ class ProcessTable:
         met = self._met.get((pid, int(row["start_ns"]) // _NS_PER_TICK))
         return met if met is not None and met.comm == comm else seen
 
-    def _container_of(self, row: Any, facts: _Facts | None) -> str | None:
-        """What one process of a control group told holds for all of them, and for ever."""
+    def _owners_of(self, row: Any, facts: _Facts | None) -> tuple[str | None, str | None]:
+        """Container and pod: what one process of a control group told holds for all of them,
+        and for ever."""
         cgroup = int(row["cgroup_id"])
         if facts is None and cgroup in self._by_cgroup:
             return self._by_cgroup[cgroup]
-        found = facts.container if facts else cgroups.container_of_id(cgroup)
-        if found and cgroup > cgroups.ROOT and len(self._by_cgroup) < _MAX_KNOWN:
+        found = (facts.container, facts.pod) if facts else cgroups.owners_of_id(cgroup)
+        if any(found) and cgroup > cgroups.ROOT and len(self._by_cgroup) < _MAX_KNOWN:
             self._by_cgroup[cgroup] = found
         return found
 
@@ -107,6 +109,7 @@ class ProcessTable:
         pid = int(row["pid"])
         comm = bytes(row["comm"]).decode("utf-8", "replace")
         facts = self._facts_of(row, comm)
+        container, pod_uid = self._owners_of(row, facts)
         return ProcessInfo(
             instance=int(row["instance"]),
             pid=pid,
@@ -119,7 +122,8 @@ class ProcessTable:
             gid=int(row["gid"]),
             mntns_id=int(row["mntns_id"]),
             cgroup_id=int(row["cgroup_id"]),
-            container=self._container_of(row, facts),
+            container=container,
+            pod_uid=pod_uid,
             node=self._node,
             peak=int(row["peak"]),
             unknown_frees=int(row["unknown_frees"]),
@@ -140,7 +144,8 @@ def _read_facts(pid: int) -> _Facts | None:
     comm = read_comm(pid)
     if not comm:
         return None
-    return _Facts(comm, _read_cmdline(pid), _read_container(pid), _read_device_files(pid))
+    container, pod = _read_owners(pid)
+    return _Facts(comm, _read_cmdline(pid), container, pod, _read_device_files(pid))
 
 
 def _read_start(pid: int) -> int | None:
@@ -158,10 +163,12 @@ def _read_cmdline(pid: int) -> str | None:
     return None
 
 
-def _read_container(pid: int) -> str | None:
+def _read_owners(pid: int) -> tuple[str | None, str | None]:
+    """The container and the pod, by their IDs."""
     with suppress(OSError):
-        return cgroups.find_container(Path(f"/proc/{pid}/cgroup").read_text("utf-8", "replace"))
-    return None
+        text = Path(f"/proc/{pid}/cgroup").read_text("utf-8", "replace")
+        return cgroups.find_container(text), cgroups.find_pod(text)
+    return None, None
 
 
 def _read_device_files(pid: int) -> frozenset[str]:
