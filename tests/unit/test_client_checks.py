@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +100,8 @@ def test_a_run_of_two_seconds_is_asked_for(ours: GadgetServer, checks: Checks) -
 
 
 def test_a_run_that_fails(ours: GadgetServer, checks: Checks) -> None:
-    def fail(session: Session) -> Iterator[pb.GadgetEvent]:
+    def fail(session: Session) -> Iterable[pb.GadgetEvent]:
         raise Refusal("load program: permission denied")
-        yield
 
     ours.run = fail
     found = checks(run=True)["run"]
