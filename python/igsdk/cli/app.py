@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
     from igsdk.cli.ending import Ending
 
-_VERBS = ("record", "report", "events", "run", "instances", "gadget", "doctor")
+#: the verbs in groups, as the help shows them
+_GROUPS = {
+    "Memory of GPUs": ("record", "report", "events", "forward"),
+    "Any gadget, on a daemon": ("run", "instances"),
+    "Make gadgets": ("gadget",),
+    "When something is wrong": ("doctor",),
+}
+_VERBS = tuple(verb for verbs in _GROUPS.values() for verb in verbs)
 _INTERRUPTED = 128 + signal.SIGINT
 
 _EXIT_CODES = """\b
@@ -67,6 +74,19 @@ class Verbs(click.Group):
         module = importlib.import_module(f"igsdk.cli.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, _VERBS))
+        for title, names in _GROUPS.items():
+            verbs = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(title):
+                formatter.write_dl(
+                    [
+                        (name.ljust(width), verb.get_short_help_str(100))
+                        for name, verb in verbs
+                        if verb
+                    ]
+                )
 
 
 @click.group(

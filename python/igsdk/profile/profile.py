@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from igsdk.ledger import Ledger
     from igsdk.ledger.columns import Column
-    from igsdk.sinks.pyroscope import Pushed
+    from igsdk.sinks.delivery import Pushed
 
 #: filters that choose processes, and so lines of the process table too
 _PROCESS_FILTERS = ("process", "node", "namespace", "pod", "container")

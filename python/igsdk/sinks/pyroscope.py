@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-import random
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +14,7 @@ from igsdk.profile.names import VALUES
 from igsdk.profile.table import KEYS
 from igsdk.sinks import routes
 from igsdk.sinks.changes import Counted
+from igsdk.sinks.delivery import Delivery, Piece, Pushed, summary
 from igsdk.sinks.http import Login, Sender
 from igsdk.sinks.labels import check_labels, check_name, check_tenant
 from igsdk.sinks.routes import Moment
@@ -25,7 +23,6 @@ from igsdk.sinks.series import BY, named, pieces, split
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from igsdk._errors import IgsdkError
     from igsdk.profile import Profile
     from igsdk.profile.shown import View
     from igsdk.profile.table import Table
@@ -33,39 +30,7 @@ if TYPE_CHECKING:
     from igsdk.sinks.routes import Route
     from igsdk.sinks.series import Series
 
-Piece = tuple["Series", bytes]
-
-_AT_ONCE = 8
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 10.0
 _SHOWN_AFTER = (0.0, 0.1, 0.3, 0.6, 1.0, 2.0, 3.0, 3.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Pushed:
-    """What became of one push.
-
-    Attributes:
-        route: ``push`` or ``ingest``, the old way; empty where nothing was stored.
-        stored: series that the server took. ``refused``: those that it did not, or that
-            were not tried after it had refused others for a reason that holds for all.
-        unknown: series that may be stored or not; they are not sent again.
-        unknown_bytes: allocations in them, which are missing if they are not.
-        bytes: in-use bytes of what was stored.
-        error: the first reason why something was not stored.
-        wait: seconds that the server asked us to wait.
-        shown: whether the server shows what it took; None: not asked, or it does not say.
-    """
-
-    route: Route | Literal[""] = ""
-    stored: int = 0
-    refused: int = 0
-    unknown: int = 0
-    unknown_bytes: int = 0
-    bytes: int = 0
-    error: IgsdkError | None = None
-    wait: float | None = None
-    permanent: bool = False
-    shown: bool | None = None
 
 
 class Pyroscope:
@@ -132,6 +97,7 @@ class Pyroscope:
         self._lines = lines
         self._verify = verify
         self._route: Route | None = None
+        self._pushed_ns = 0
         self._counted = Counted()
 
     @property
@@ -147,33 +113,45 @@ class Pyroscope:
         """Takes what a profile says was allocated for pushed already."""
         self._counted.settle(self._counted.due(self._prepared(profile, ended=True)))
 
-    def push(self, profile: Profile, *, ended: bool = True, at: float | None = None) -> Pushed:
+    def push(
+        self,
+        profile: Profile,
+        *,
+        ended: bool = True,
+        at: float | None = None,
+        verify: bool | None = None,
+    ) -> Pushed:
         """Sends what is in use, and what was allocated since the last push.
 
         Args:
             ended: whether processes that have ended are in use with what they held then.
             at: the profile's time, in seconds of the wall clock; else the end of its
                 interval. Servers take an hour into the past and ten minutes into the future.
+            verify: as for the whole object, this time.
 
         Raises:
             UsageError: series with more labels than servers take.
             ExtensionMissing: urllib3 is not installed.
         """
-        moment = _moment(profile, at)
+        moment = _moment(profile, at, self._pushed_ns)
         rows = self._counted.due(self._prepared(profile, ended))
         parts = [
             piece
             for series in split(rows, self._name, self._labels, self._by)
             for piece in self._pieces(series, moment)
         ]
-        delivery = _Delivery(self, moment, time.monotonic() + self._patience)
-        results = delivery.deliver(parts)
-        pushed = _summary(results, self._route)
+        until = time.monotonic() + self._patience
+        results = Delivery(lambda piece: self._send(piece, moment), until).deliver(parts)
+        pushed = summary(results, self._route)
         for series, outcome in results:
             if outcome.what in ("stored", "unknown"):
                 self._counted.settle(series.rows)
         stored = [series for series, outcome in results if outcome.what == "stored"]
-        return self._verified(pushed, stored, moment) if self._verify and stored else pushed
+        if not stored:
+            return pushed
+        self._pushed_ns = moment.end_ns
+        asked = self._verify if verify is None else verify
+        return self._verified(pushed, stored, moment) if asked else pushed
 
     def _prepared(self, profile: Profile, ended: bool) -> Table:
         table = named(profile.shown(self._view)._table, self._lines)
@@ -184,7 +162,7 @@ class Pyroscope:
         limited = self._route != "ingest"
         return pieces(series, moment.end_ns, moment.duration_ns, limited)
 
-    def send(self, piece: Piece, moment: Moment) -> Outcome:
+    def _send(self, piece: Piece, moment: Moment) -> Outcome:
         """One request, by the way that the server is known or found to have."""
         series, content = piece
         if self._route != "ingest":
@@ -216,73 +194,14 @@ class Pyroscope:
         return replace(pushed, shown=False, error=pushed.error or error)
 
 
-class _Delivery:
-    """All requests of one push.
-
-    The first one goes alone: where it fails for a reason that holds for all, so that
-    nothing more is at stake than that one.
-    """
-
-    def __init__(self, server: Pyroscope, moment: Moment, until: float) -> None:
-        self._server = server
-        self._moment = moment
-        self._until = until
-        self._stop: Outcome | None = None
-        self._lock = threading.Lock()
-
-    def deliver(self, parts: list[Piece]) -> list[tuple[Series, Outcome]]:
-        """What became of each part."""
-        if not parts:
-            return []
-        results = [self._one(parts[0])]
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            results += threads.map(self._one, parts[1:])
-        return [(piece[0], result) for piece, result in zip(parts, results, strict=True)]
-
-    def _one(self, piece: Piece) -> Outcome:
-        wait = _FIRST_WAIT
-        while True:
-            stop = self._stop
-            if stop is not None:  # not tried: so it is sure not to be stored
-                return replace(stop, what="refused" if stop.what == "refused" else "later")
-            outcome = self._server.send(piece, self._moment)
-            if outcome.what == "later":
-                pause = max(wait * random.uniform(0.5, 1.0), outcome.wait or 0.0)  # noqa: S311
-                if time.monotonic() + pause < self._until:
-                    time.sleep(pause)
-                    wait = min(2 * wait, _LONGEST_WAIT)
-                    continue
-            if outcome.everywhere:
-                with self._lock:
-                    self._stop = self._stop or outcome
-            return outcome
-
-
-def _summary(results: list[tuple[Series, Outcome]], route: Route | None) -> Pushed:
-    failed = [outcome for _, outcome in results if outcome.what != "stored"]
-    # A reason that needs a person comes before one that time heals.
-    failed.sort(key=lambda outcome: ("refused", "unknown", "later").index(outcome.what))
-    unknown = [series for series, outcome in results if outcome.what == "unknown"]
-    stored = [series for series, outcome in results if outcome.what == "stored"]
-    return Pushed(
-        route=(route or "") if stored else "",
-        stored=len(stored),
-        refused=sum(outcome.what in ("refused", "later") for outcome in failed),
-        unknown=len(unknown),
-        unknown_bytes=sum(series.total("alloc_space") for series in unknown),
-        bytes=sum(series.total("inuse_space") for series in stored),
-        error=failed[0].error if failed else None,
-        wait=max((outcome.wait or 0.0 for outcome in failed), default=0.0) or None,
-        permanent=bool(failed) and failed[0].what == "refused",
-    )
-
-
-def _moment(profile: Profile, at: float | None) -> Moment:
+def _moment(profile: Profile, at: float | None, before_ns: int) -> Moment:
+    """The end of the profile's interval; it began with the run, or at the push before."""
     metadata = profile.metadata
-    if at is not None:
-        return Moment(round(at * 10**9), metadata.duration_ns)
     end = metadata.time_ns + metadata.duration_ns if metadata.time_ns else time.time_ns()
-    return Moment(end, metadata.duration_ns)
+    if at is not None:
+        end = round(at * 10**9)
+    since = end - before_ns if 0 < before_ns < end else metadata.duration_ns
+    return Moment(end, min(since, metadata.duration_ns or since))
 
 
 def _of_the_living(table: Table, profile: Profile) -> Table:

@@ -115,8 +115,7 @@ def pieces(
 
 def _merged(table: Table) -> Table:
     """The rows by stack alone, without frames that none of them has."""
-    zero = np.zeros(len(table), dtype=np.int64)
-    labels = dict.fromkeys(KEYS, zero)
+    labels: Columns = {label: np.zeros(len(table), dtype=np.int64) for label in KEYS}
     return replace(table, labels=labels, strings=("",)).canonical()
 
 
