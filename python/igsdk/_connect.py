@@ -10,8 +10,8 @@ from ._errors import TargetUnavailable, UsageError
 if TYPE_CHECKING:
     from typing import Literal
 
+    from ._remote.runtime import DaemonTarget
     from ._run import LocalRuntime
-    from .client.remote import RemoteRuntime
 
 _CONNECT_TIMEOUT, _CALL_TIMEOUT = 5.0, 120.0
 
@@ -23,7 +23,7 @@ def connect(target: Literal["local:"] = ...) -> LocalRuntime: ...
 @overload
 def connect(
     target: str, *, connect_timeout: float = ..., call_timeout: float = ...
-) -> LocalRuntime | RemoteRuntime: ...
+) -> LocalRuntime | DaemonTarget: ...
 
 
 def connect(
@@ -31,7 +31,7 @@ def connect(
     *,
     connect_timeout: float = _CONNECT_TIMEOUT,
     call_timeout: float = _CALL_TIMEOUT,
-) -> LocalRuntime | RemoteRuntime:
+) -> LocalRuntime | DaemonTarget:
     """Opens a runtime, to be used as a context manager.
 
     Args:
@@ -52,9 +52,9 @@ def connect(
     """
     scheme, colon, rest = target.partition(":")
     if colon and scheme in ("unix", "tcp"):
-        from .client.remote import RemoteRuntime
+        from ._remote.runtime import DaemonTarget
 
-        return RemoteRuntime(target, connect_timeout, call_timeout)
+        return DaemonTarget(target, connect_timeout, call_timeout)
     if colon and scheme == "k8s":
         raise TargetUnavailable(
             f"This version of igsdk cannot reach {target} yet.",

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from igsdk._errors import TargetUnavailable, UsageError
+from igsdk._errors import UsageError
 from igsdk._proto import gadget_pb2 as pb
 from igsdk.client import instances
 from igsdk.client.address import resolve
@@ -187,13 +187,6 @@ class RemoteRuntime:
 
     def _settle(self, image: str, params: Mapping[str, Any] | None) -> dict[str, str]:
         return settle(self.describe(image, params).parameters, params or {})
-
-    def profile_cuda_memory(self, **settings: object) -> NoReturn:  # noqa: ARG002
-        """Not yet: `run` gives the rows of the gadget, and nothing that adds them up."""
-        raise TargetUnavailable(
-            f"This version of igsdk cannot profile CUDA memory over {self.target} yet.",
-            "Run it on the machine itself, with the target local:.",
-        )
 
 
 def _which(instance: Instance | str) -> str:

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes columns in from any number of runtimes, and knows all that they said."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from igsdk._errors import AnswerInvalid
+from igsdk._remote.books import Books
+from igsdk._remote.feeds import Feeds
+from igsdk._remote.highest import Highest
+from igsdk._remote.occurrences import Moment, Occurrences
+from igsdk.client import cuda_rows as rows
+from igsdk.client.cuda_events import event_of
+from igsdk.client.cuda_processes import caller_info, placed, process_info
+from igsdk.client.cuda_stacks import agent_stacks, gadget_stack, has_texts, is_named, untold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from igsdk._events import Event, ProcessInfo, Stack
+    from igsdk._remote.selection import RemoteSelection
+    from igsdk.client.columns import Array, Columns
+
+    PodOf = Callable[[str, str], object | None]
+
+
+class Collector:
+    """Everything that came so far. One thread at a time may be in here.
+
+    Args:
+        selection: which processes are meant.
+        wants: which events wait to be taken: all, failures or none.
+        pod_of: ``Where.pod_of``, if there is somebody to ask.
+
+    Attributes:
+        books: by (boot, epoch).
+        feeds: which of them count.
+        stacks: by id.
+        reports: the newest by node.
+        came: packets by (node, data source).
+        highest: the moment at which most was in use.
+        events: the events.
+    """
+
+    def __init__(
+        self, selection: RemoteSelection, wants: str = "failures", pod_of: PodOf | None = None
+    ) -> None:
+        self.selection = selection
+        self.books: dict[tuple[int, int], Books] = {}
+        self.feeds = Feeds()
+        self.stacks: dict[int, Stack] = {}
+        self.reports: dict[str, dict[str, Any]] = {}
+        self.came: Counter[tuple[str, str]] = Counter()
+        self.highest = Highest(self.counted)
+        self.events = Occurrences(wants, self._moment)
+        self._pod_of = pod_of
+        self._takers = {
+            rows.STACKS: self._take_stacks,
+            rows.PROCESSES: self._take_processes,
+            rows.HEAP: self._take_heap,
+            rows.EVENTS: self._take_events,
+            rows.LOSSES: self._take_losses,
+            rows.REPORT: self._take_report,
+        }
+
+    def take(self, columns: Columns, node: str = "") -> None:
+        """Takes the rows of one data source in; data sources of others are not for us.
+
+        Raises:
+            AnswerInvalid: a row says what cannot be.
+        """
+        taker = self._takers.get(columns.source.name)
+        if taker is not None:
+            taker(columns, node)
+            self.came[node, columns.source.name] += 1
+
+    def counted(self) -> list[Books]:
+        """The books that count: of each boot those of one daemon."""
+        return [one for one in self.books.values() if self.feeds.counts(one.boot, one.epoch)]
+
+    def process(self, boot: int, instance: int) -> ProcessInfo | None:
+        """A process as the latest epoch of its machine knows it."""
+        of_boot = [one for one in self.books.values() if one.boot == boot]
+        found = [one.infos[instance] for one in of_boot if instance in one.infos]
+        return found[-1] if found else None
+
+    def _books(self, columns: Columns, node: str, boot: int, epoch: int) -> Books:
+        key = (boot, epoch)
+        if key not in self.books:
+            self.books[key] = Books(boot, epoch, everything=not self.selection)
+        books = self.books[key]
+        books.ours |= _is_ours(columns)
+        before = self.counted()
+        if self.feeds.see(node, boot, epoch, books.ours):
+            after = self.counted()
+            if any(one not in after for one in before):
+                self.highest.begin_anew()
+        return books
+
+    def _node_name(self, node: str) -> str:
+        return str(self.reports.get(node, {}).get("node") or node)
+
+    def _moment(self) -> Moment:
+        return Moment({key: one.held() for key, one in self.books.items()})
+
+    def _take_stacks(self, columns: Columns, _: str) -> None:
+        self.stacks.update((one.id, one) for one in agent_stacks(columns, self.stacks))
+
+    def _take_processes(self, columns: Columns, node: str) -> None:
+        batch = rows.process_rows(columns)
+        for boot, epoch, some in rows.runs(columns):
+            books = self._books(columns, node, boot, epoch)
+            part = rows.taken(batch, some)
+            books.processes.take(part)
+            ended = np.flatnonzero(part["ended"] > 0).tolist()
+            for row in sorted({*books.stale(part["process"]), *ended}):
+                self._meet(books, columns, int(some[row]), node)
+
+    def _meet(self, books: Books, columns: Columns, row: int, node: str) -> None:
+        info = process_info(columns, row, self._node_name(node))
+        info = placed(info, columns, row, self._pod_of)
+        known = books.infos.get(info.instance)
+        info = _later(known, info) if known else info
+        if name := rows.word(columns, "device_name", row):
+            books.devices[info.instance, rows.number(columns, "device", row)] = name
+        if books.know(info, self.selection.has(info)):
+            self.highest.shifted()
+
+    def _take_heap(self, columns: Columns, node: str) -> None:
+        batch = rows.heap_rows(columns)
+        for boot, epoch, some in rows.runs(columns):
+            books = self._books(columns, node, boot, epoch)
+            part = rows.taken(batch, some)
+            books.keep(part, self.highest.before_fall)
+            self.events.moved()
+            self.highest.rise(int(part["time"].max()))
+            if has_texts(columns):
+                self._make_stacks(books, columns, some)
+            else:
+                books.heap.write("stack", books.heap.find(part["row"]), part["key"])
+
+    def _make_stacks(self, books: Books, columns: Columns, some: Array) -> None:
+        """Gives accounts the id of their stack, made of Inspektor Gadget's texts."""
+        slots = books.heap.find(columns["row"][some])
+        heap = books.heap
+        wanted = untold(columns, some, heap.column("stack")[slots], heap.column("named")[slots])
+        for place in np.flatnonzero(wanted).tolist():
+            row = int(some[place])
+            stack = gadget_stack(columns, row)
+            if stack is not None:
+                self.stacks.setdefault(stack.id, stack)
+                slot = slots[place : place + 1]
+                heap.write("stack", slot, np.array([stack.id], np.uint64))
+                heap.write("named", slot, int(is_named(columns, row)))
+
+    def _take_events(self, columns: Columns, node: str) -> None:
+        for row in range(columns.rows):
+            boot, instance = (rows.number(columns, name, row) for name in ("boot", "process"))
+            process = self.process(boot, instance) or caller_info(
+                columns, row, self._node_name(node)
+            )
+            event = event_of(columns, row, process, self._stack_of(columns, row))
+            if event is not None and self._is_meant(event, node):
+                self.events.take(event)
+
+    def _stack_of(self, columns: Columns, row: int) -> Stack | None:
+        if not has_texts(columns):
+            return self.stacks.get(rows.number(columns, "stack", row))
+        stack = gadget_stack(columns, row)
+        return self.stacks.setdefault(stack.id, stack) if stack else None
+
+    def _is_meant(self, event: Event, node: str) -> bool:
+        """Whether its process is one of those, and its feed the one that counts of its boot."""
+        chain = self.feeds.chosen().get(event.boot)
+        return (chain is None or node in chain.nodes) and self.selection.has(event.process)
+
+    def _take_losses(self, columns: Columns, _: str) -> None:
+        for key, counts in rows.loss_counts(columns).items():
+            known = self.books[key].losses if key in self.books else {}
+            for cause, count in counts.items():
+                known[cause] = max(known.get(cause, 0), count)
+
+    def _take_report(self, columns: Columns, node: str) -> None:
+        for row in range(columns.rows):
+            try:
+                said = json.loads(rows.word(columns, "json", row) or "{}")
+            except ValueError as error:
+                raise AnswerInvalid(
+                    "The daemon's report of its run is no JSON.",
+                    "Use igsdk of the same version on both sides.",
+                ) from error
+            if isinstance(said, dict):
+                self.reports[node] = said
+
+
+def _is_ours(columns: Columns) -> bool:
+    """Whether the agent sends these: Inspektor Gadget knows no command lines."""
+    if columns.source.name == rows.HEAP:
+        return not has_texts(columns)
+    return "cmdline" in columns
+
+
+def _later(old: ProcessInfo, new: ProcessInfo) -> ProcessInfo:
+    """The newer one, with what the older one knew and this one does not any more."""
+    return replace(
+        new,
+        cmdline=new.cmdline or old.cmdline,
+        container=new.container or old.container,
+        namespace=new.namespace or old.namespace,
+        pod=new.pod or old.pod,
+        node=new.node or old.node,
+        ended_ns=old.ended_ns if old.ended_ns is not None else new.ended_ns,
+        peak=max(old.peak, new.peak),
+        unknown_frees=max(old.unknown_frees, new.unknown_frees),
+    )

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of the CUDA memory gadget on targets: the interface of a local run, over rows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from igsdk._errors import IgsdkError, UsageError
+from igsdk._remote.collector import Collector
+from igsdk._remote.profiles import attached_of, ledger_of, losses_of, metadata_of, notes_of
+from igsdk.client.cuda_rows import HEAP, PROCESSES, REPORT, check_sources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from igsdk._events import AttachedLibrary, Event, ProcessInfo, Stack
+    from igsdk._remote.collector import PodOf
+    from igsdk._remote.occurrences import Moment
+    from igsdk._remote.selection import RemoteSelection
+    from igsdk.client.columns import Columns
+    from igsdk.client.gadget import Gadget
+    from igsdk.profile import Profile
+
+_FIRST_ROWS = 3.0  # seconds that the agent's first rows may take, before a run is there
+_LAST_ROWS = 3.0  # seconds that Inspektor Gadget's next rows may take, before a stop
+
+
+class Stream(Protocol):
+    """What a run needs of a GadgetRun or a FleetRun."""
+
+    @property
+    def gadget(self) -> Gadget: ...
+    @property
+    def error(self) -> IgsdkError | None: ...
+    def batches(self, timeout: float | None = None) -> Iterator[Columns]: ...
+    def losses(self) -> dict[str, int]: ...
+    def stop(self) -> None: ...
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *_: Any) -> None: ...
+
+
+class RemoteRun:
+    """One run, from ``with`` to its end, and what is known of it afterwards.
+
+    What it says while it goes on is as new as the last rows that came: one interval old, a
+    second as a rule. After :meth:`stop` it has everything.
+
+    Args:
+        start: makes the stream of rows.
+        target: for the profile's header.
+        image: the gadget that was asked for.
+    """
+
+    #: commands are started by `local:` only
+    command = None
+    #: probes are others' here
+    detaching = False
+
+    def __init__(
+        self,
+        start: Callable[[], Stream],
+        selection: RemoteSelection,
+        events: str,
+        target: str,
+        image: str,
+        pod_of: PodOf | None = None,
+    ) -> None:
+        self._start = start
+        self._target = target
+        self._image = image
+        self._collector = Collector(selection, events, pod_of)
+        self._stream: Stream | None = None
+        self._changed = threading.Condition()
+        self._error: IgsdkError | None = None
+        self._over = self._stopped = False
+        self._began_wall = self._began = self._ended = 0
+        self._reader: threading.Thread | None = None
+
+    def __enter__(self) -> RemoteRun:
+        if self._stream is not None:
+            raise UsageError("A run starts only once.", "Make another one.")
+        self._began_wall, self._began = time.time_ns(), time.monotonic_ns()
+        stream = self._start()
+        stream.__enter__()
+        self._stream = stream
+        try:
+            check_sources(stream.gadget.sources, self._image)
+            self._reader = threading.Thread(target=self._read, name="igsdk rows", daemon=True)
+            self._reader.start()
+            if REPORT in stream.gadget.sources:
+                self._wait(lambda: bool(self._collector.reports), _FIRST_ROWS)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def attached(self) -> list[AttachedLibrary]:
+        """The libcuda files with probes, of all nodes; Inspektor Gadget does not say them."""
+        with self._changed:
+            return list(attached_of(self._collector))
+
+    @property
+    def earlier(self) -> list[tuple[int, str]]:
+        """(pid, name) of processes that had the driver before the probes came, as told."""
+        with self._changed:
+            reports = list(self._collector.reports.values())
+        return sorted({(int(p), str(n)) for r in reports for p, n in r.get("earlier", ())})
+
+    @property
+    def error(self) -> IgsdkError | None:
+        """What ended the rows before their time; None while they come or ended well."""
+        return self._error or (self._stream.error if self._stream else None)
+
+    def nodes(self) -> list[Any]:
+        """How each node is; empty for a single daemon. See ``FleetRun.nodes``."""
+        nodes = getattr(self._stream, "nodes", None)
+        return list(nodes()) if nodes else []
+
+    def stop(self) -> None:
+        """Ends tracing and keeps what was collected. A second call does nothing."""
+        if self._stopped or self._stream is None:
+            return
+        self._stopped = True
+        try:
+            self._await_last_rows()
+            self._stream.stop()
+        finally:
+            self._ended = time.monotonic_ns()
+            if self._reader is not None:
+                self._reader.join()
+            with self._changed:
+                self._over = True
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """As :meth:`stop`: nothing else is held."""
+        self.stop()
+
+    def events(self, timeout: float | None = None) -> Iterator[Event]:
+        """Events as they come, until the run is stopped.
+
+        Args:
+            timeout: end after so many seconds without an event.
+
+        Raises:
+            IgsdkError: the rows ended before their time; all events before that were given.
+        """
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._has_event, timeout)
+                waiting = self._collector.events.waiting
+                if not waiting:
+                    if self._over and not self._stopped and self.error is not None:
+                        raise self.error
+                    return
+                event = waiting.popleft()
+            yield event
+
+    def _has_event(self) -> bool:
+        return self._over or bool(self._collector.events.waiting)
+
+    def processes(self) -> list[ProcessInfo]:
+        """Every process that called the driver, those that have ended included."""
+        with self._changed:
+            found = {
+                (books.boot, info.instance): info
+                for books in self._collector.counted()
+                for info in books.wanted_infos()
+            }
+        return list(found.values())
+
+    def stacks(self) -> dict[int, Stack]:
+        """All different stacks so far, each once, by the id that events and profiles' rows have."""
+        with self._changed:
+            return dict(self._collector.stacks)
+
+    def losses(self) -> dict[str, int]:
+        """What was not seen, not booked or lost on the way, by cause; all zero on a good day."""
+        with self._changed:
+            lost = losses_of(self._collector.counted())
+            lost["events_unread"] = lost.get("events_unread", 0) + self._collector.events.unread
+        for cause, count in (self._stream.losses() if self._stream else {}).items():
+            lost[cause] = lost.get(cause, 0) + int(count)
+        return lost
+
+    def notes(self) -> list[str]:
+        """What a reader should know of this run, in sentences."""
+        with self._changed:
+            notes = notes_of(self._collector)
+        return notes + self._own_notes()
+
+    def profile(self) -> Profile:
+        """Everything booked so far; in use now is what it shows first."""
+        return self._profile(None)
+
+    def peak(self) -> Profile:
+        """What stood at the highest moment: the agent's own, or the highest of the intervals."""
+        return self.profile().peak()
+
+    def at(self, event: Event) -> Profile:
+        """What stood in the last rows before a failure, as the peak values of a profile.
+
+        Raises:
+            UsageError: the event is not a failure, or one of too many to be kept.
+        """
+        with self._changed:
+            moment = self._collector.events.moment(event)
+        if moment is None:
+            raise UsageError(
+                "The state at this event was not kept.",
+                "Ask for one of the first 64 failures of this run.",
+            )
+        return self._profile(moment, event.time_ns).peak()
+
+    def _profile(self, moment: Moment | None, time_ns: int = 0) -> Profile:
+        from igsdk.profile import Profile
+
+        with self._changed:
+            ledger = ledger_of(self._collector, moment)
+            metadata = metadata_of(self._collector, self._target, self._image)
+        ledger.update_losses({}, self._own_notes())
+        profile = Profile.from_ledger(
+            ledger,
+            replace(
+                metadata,
+                time_ns=self._began_wall,
+                duration_ns=(self._ended or time.monotonic_ns()) - self._began,
+                peak=metadata.peak if moment is None else "interval",
+                peak_ns=metadata.peak_ns if moment is None else time_ns,
+            ),
+        )
+        lost = {cause: count for cause, count in self.losses().items() if count}
+        losses = {**profile.metadata.losses, **lost}
+        profile.metadata = replace(profile.metadata, losses=losses)
+        return profile
+
+    def _own_notes(self) -> list[str]:
+        """Of the streams: what broke, and for how long."""
+        notes = [f"{self.error}"] if self.error and not self.nodes() else []
+        for node in self.nodes():
+            if node.error is not None:
+                notes.append(f"{node.name}: {node.error}")
+            notes += [
+                f"{node.name}: its rows did not come for {gap.seconds:.1f} s." for gap in node.gaps
+            ]
+        return notes
+
+    def _await_last_rows(self) -> None:
+        """Inspektor Gadget may lose the last rows of a run that it stops; so the next ones
+        are waited for, which have what happened until now."""
+        with self._changed:
+            came = dict(self._collector.came)
+            nodes = {node for node, _ in came if (node, REPORT) not in came}
+        if self._reader is None or not nodes:
+            return
+
+        def next_came() -> bool:
+            return self._over or all(
+                self._collector.came[node, source] > came.get((node, source), 0)
+                for node in nodes
+                for source in (HEAP, PROCESSES)
+            )
+
+        self._wait(next_came, _LAST_ROWS)
+
+    def _wait(self, until: Callable[[], bool], seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: until() or self._over, seconds)
+
+    def _read(self) -> None:
+        """The thread that takes rows in, until they end."""
+        assert self._stream is not None
+        try:
+            for columns in self._stream.batches():
+                with self._changed:
+                    self._collector.take(columns, getattr(columns, "node", ""))
+                    self._changed.notify_all()
+        except IgsdkError as error:
+            self._error = error
+        finally:
+            with self._changed:
+                self._over = True
+                self._changed.notify_all()
