@@ -16,6 +16,7 @@ IgsdkError
 ├── RunRefused           13   a daemon that refuses to run a gadget, or ends its run
 ├── AnswerInvalid        14   a daemon's answer that makes no sense, or is not a daemon's
 ├── PushRefused          15   a profile server that says no, or keeps nothing
+├── ListenFailed         16   a place where `igsdk agent` can't listen: taken, or not for us
 ├── StartFailed         125   we failed before the command was started
 ├── NotExecutable       126   the command exists and cannot be executed
 └── CommandNotFound     127   the command does not exist
@@ -99,6 +100,10 @@ class AnswerInvalid(IgsdkError):
 
 class PushRefused(IgsdkError):
     exit_code = 15
+
+
+class ListenFailed(IgsdkError):
+    exit_code = 16
 
 
 class StartFailed(IgsdkError):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _GROUPS = {
     "Memory of GPUs": ("record", "report", "events", "forward"),
     "Any gadget, on a daemon": ("run", "instances"),
+    "The node's daemon": ("agent",),
     "Make gadgets": ("gadget",),
     "When something is wrong": ("doctor",),
 }
@@ -47,6 +48,7 @@ Exit codes:
    13  a daemon that refuses to run a gadget, or ends its run
    14  a daemon's answer that makes no sense
    15  a profile server that refuses, or keeps nothing
+   16  a place where the agent can't listen
   130  ended by ctrl-C before there was anything to write
 
 \b
