@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from igsdk._events import Frame
-    from igsdk.ledger.columns import Column
+    from igsdk.ledger.columns import Column, Columns
     from igsdk.profile.stacks import Stacks
     from igsdk.profile.table import Table
 

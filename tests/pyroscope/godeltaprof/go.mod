@@ -1,0 +1,3 @@
+module github.com/pyroscope-io/godeltaprof
+
+go 1.26
