@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,9 @@ _OWN = {
     "named": "u1",
     "wanted": "u1",
 }
+# of rows of processes: when their texts were read last, and how long they were
+_READ = {"read_at": "f8", "text_size": "i8"}
+_FIGURES = ("process_peak", "unknown_frees", "late_ns", "nvml_bytes")
 _LOOK_AGAIN = 10.0  # seconds after which a process's texts are read once more
 _PLACE = ("kind", "host", "device")
 
@@ -59,6 +62,8 @@ class Books:
         losses: counts by cause.
         devices: names of devices by (process instance, ordinal).
         live: bytes of devices in use, over the wanted processes.
+        homeless: processes by instance whose pod nobody could say yet, with what to ask by:
+            their container's id and their pod's uid.
     """
 
     boot: int
@@ -69,22 +74,31 @@ class Books:
     losses: dict[str, int] = field(default_factory=dict)
     devices: dict[tuple[int | None, int], str] = field(default_factory=dict)
     live: int = 0
-    heap: LiveRows = field(default_factory=lambda: LiveRows({**HEAP_TYPES, **_OWN}))
-    processes: LiveRows = field(default_factory=lambda: LiveRows(PROCESS_TYPES))
+    heap: LiveRows = field(init=False)
+    processes: LiveRows = field(init=False)
     wanted: set[int] = field(default_factory=set)
-    _read_at: dict[int, float] = field(default_factory=dict)
+    homeless: dict[int, tuple[str, str]] = field(default_factory=dict)
 
-    def stale(self, instances: Column) -> list[int]:
-        """Rows of a batch whose process is unknown or was read long ago: one of each, the last."""
-        last = {instance: row for row, instance in enumerate(instances.tolist())}
+    def __post_init__(self) -> None:
+        self.heap = LiveRows({**HEAP_TYPES, **_OWN}, by_time=self.ours)
+        self.processes = LiveRows({**PROCESS_TYPES, **_READ})
+
+    def keep_processes(self, batch: Mapping[str, Any]) -> list[int]:
+        """Takes rows of processes in.
+
+        Returns:
+            Those of the batch whose texts are to be read: they are other ones than before,
+            or were read long ago.
+        """
+        before = self.processes.find(batch["row"])
+        known = np.full(len(before), -1)
+        known[before >= 0] = self.processes.column("text_size")[before[before >= 0]]
+        taken = self.processes.take(batch)
         now = time.monotonic()
-        read_at = self._read_at
-        rows = [
-            row
-            for instance, row in last.items()
-            if now - read_at.get(instance, -_LOOK_AGAIN) >= _LOOK_AGAIN
-        ]
-        read_at.update((int(instances[row]), now) for row in rows)
+        due = now - self.processes.column("read_at")[taken.slots] >= _LOOK_AGAIN
+        due |= known[taken.rows] != batch["text_size"][taken.rows]
+        self.processes.write("read_at", taken.slots[due], np.full(int(due.sum()), now))
+        rows: list[int] = taken.rows[due].tolist()
         return rows
 
     def know(self, info: ProcessInfo, wanted: bool) -> int:
@@ -186,9 +200,17 @@ class Books:
         return batch
 
     def wanted_infos(self) -> list[ProcessInfo]:
-        """Who the wanted processes are."""
+        """Who the wanted processes are, with their figures as they are now."""
+        columns = self.processes.columns()
+        order = np.argsort(columns["process"], kind="stable")
+        owners, starts = np.unique(columns["process"][order], return_index=True)
+        figures = {
+            name: np.maximum.reduceat(columns[name][order], starts).tolist() if len(order) else []
+            for name in _FIGURES
+        }
+        places = {instance: place for place, instance in enumerate(owners.tolist())}
         return [
-            info
+            _with_figures(info, figures, places.get(instance))
             for instance, info in self.infos.items()
             if self.everything or instance in self.wanted
         ]
@@ -197,6 +219,17 @@ class Books:
         """The processes that are known to have ended."""
         gone = self.processes.column("ended") == _abi.ENDED_PROCESS
         return set(self.processes.column("process")[gone].tolist())
+
+
+def _with_figures(
+    info: ProcessInfo, figures: Mapping[str, list[int]], place: int | None
+) -> ProcessInfo:
+    if place is None:
+        return info
+    peak, frees, late, nvml = (figures[name][place] for name in _FIGURES)
+    return replace(
+        info, peak=peak, unknown_frees=frees, late_ns=late, nvml_bytes=nvml or info.nvml_bytes
+    )
 
 
 def _placed(columns: Columns, keep: Column, boot: int, epoch: int) -> Columns:

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from igsdk._events import Event, ProcessInfo, Stack
     from igsdk._remote.selection import RemoteSelection
     from igsdk.client.columns import Array, Columns
+    from igsdk.client.member import PodRef
 
-    PodOf = Callable[[str, str], object | None]
+    PodOf = Callable[[str, str], PodRef | None]
 
 
 class Collector:
@@ -76,9 +77,12 @@ class Collector:
             AnswerInvalid: a row says what cannot be.
         """
         taker = self._takers.get(columns.source.name)
-        if taker is not None:
-            taker(columns, node)
-            self.came[node, columns.source.name] += 1
+        if taker is None:
+            return
+        taker(columns, node)
+        self.came[node, columns.source.name] += 1
+        if columns.source.name == rows.PROCESSES:
+            self.find_homes()
 
     def counted(self) -> list[Books]:
         """The books that count: of each boot those of one daemon."""
@@ -93,9 +97,9 @@ class Collector:
     def _books(self, columns: Columns, node: str, boot: int, epoch: int) -> Books:
         key = (boot, epoch)
         if key not in self.books:
-            self.books[key] = Books(boot, epoch, everything=not self.selection)
+            ours = _is_ours(columns)
+            self.books[key] = Books(boot, epoch, everything=not self.selection, ours=ours)
         books = self.books[key]
-        books.ours |= _is_ours(columns)
         before = self.counted()
         if self.feeds.see(node, boot, epoch, books.ours):
             after = self.counted()
@@ -117,20 +121,37 @@ class Collector:
         for boot, epoch, some in rows.runs(columns):
             books = self._books(columns, node, boot, epoch)
             part = rows.taken(batch, some)
-            books.processes.take(part)
+            due = books.keep_processes(part)
             ended = np.flatnonzero(part["ended"] > 0).tolist()
-            for row in sorted({*books.stale(part["process"]), *ended}):
+            for row in sorted({*due, *ended}):
                 self._meet(books, columns, int(some[row]), node)
 
     def _meet(self, books: Books, columns: Columns, row: int, node: str) -> None:
         info = process_info(columns, row, self._node_name(node))
-        info = placed(info, columns, row, self._pod_of)
         known = books.infos.get(info.instance)
         info = _later(known, info) if known else info
+        asked = rows.word(columns, "container_id", row), rows.word(columns, "pod_uid", row)
+        if self._pod_of and not info.pod and any(asked):
+            books.homeless[info.instance] = asked
         if name := rows.word(columns, "device_name", row):
             books.devices[info.instance, rows.number(columns, "device", row)] = name
+        self._know(books, info)
+
+    def _know(self, books: Books, info: ProcessInfo) -> None:
         if books.know(info, self.selection.has(info)):
             self.highest.shifted()
+
+    def find_homes(self) -> None:
+        """Asks the cluster for the pods of processes that it did not know at first."""
+        if self._pod_of is None:
+            return
+        for books in self.books.values():
+            for instance, asked in list(books.homeless.items()):
+                pod = self._pod_of(*asked)
+                if pod is not None:
+                    self._know(books, placed(books.infos[instance], pod))
+                if pod is not None and pod.container:
+                    del books.homeless[instance]
 
     def _take_heap(self, columns: Columns, node: str) -> None:
         batch = rows.heap_rows(columns)

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from igsdk._errors import IgsdkError, UsageError
+from igsdk._errors import AnswerInvalid, IgsdkError, UsageError
 from igsdk._remote.collector import Collector
 from igsdk._remote.profiles import attached_of, ledger_of, losses_of, metadata_of, notes_of
 from igsdk.client.cuda_rows import HEAP, PROCESSES, REPORT, check_sources
@@ -290,6 +290,10 @@ class RemoteRun:
                     self._changed.notify_all()
         except IgsdkError as error:
             self._error = error
+        except Exception as error:
+            self._error = AnswerInvalid(
+                f"The rows of {self._target} are beyond igsdk: {error!r}.", "Report it."
+            )
         finally:
             with self._changed:
                 self._over = True

@@ -11,16 +11,15 @@ from igsdk._events import ProcessInfo
 from igsdk.client.cuda_rows import number, word
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from igsdk.client.columns import Columns
+    from igsdk.client.member import PodRef
 
 
 def process_info(columns: Columns, row: int, node: str = "") -> ProcessInfo:
     """The process of one row of ``processes``.
 
     Inspektor Gadget says the pod and the container itself (fields ``k8s.*`` and
-    ``runtime.*``); the agent says the container's id, and :func:`placed` does the rest.
+    ``runtime.*``); the agent says the container's id, and who knows the cluster the rest.
 
     Args:
         node: the name of the node where the row does not say one.
@@ -69,29 +68,14 @@ def caller_info(columns: Columns, row: int, node: str = "") -> ProcessInfo:
     )
 
 
-def placed(
-    info: ProcessInfo,
-    columns: Columns,
-    row: int,
-    pod_of: Callable[[str, str], object | None] | None,
-) -> ProcessInfo:
-    """The process with its pod, as the cluster knows it by the container's id or the pod's uid.
-
-    Args:
-        pod_of: ``Where.pod_of``; None: nobody to ask.
-    """
-    container, uid = word(columns, "container_id", row), word(columns, "pod_uid", row)
-    if pod_of is None or info.pod or not (container or uid):
-        return info
-    pod = pod_of(container, uid)
-    if pod is None:
-        return info
+def placed(info: ProcessInfo, pod: PodRef) -> ProcessInfo:
+    """The process with its pod, as the cluster knows it."""
     return replace(
         info,
-        namespace=getattr(pod, "namespace", "") or info.namespace,
-        pod=getattr(pod, "pod", "") or info.pod,
-        container=getattr(pod, "container", "") or info.container,
-        node=getattr(pod, "node", "") or info.node,
+        namespace=pod.namespace or info.namespace,
+        pod=pod.pod or info.pod,
+        container=pod.container or info.container,
+        node=pod.node or info.node,
     )
 
 

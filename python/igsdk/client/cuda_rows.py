@@ -48,6 +48,14 @@ _MAY_HEAP = {
     "stack_state": "stack_state_raw",
 }
 _OF_PROCESSES = {**_WHERE, **_TOTALS, "in_use": "in_use_raw", "peak": "peak_raw"}
+_MAY_PROCESSES = {
+    name: name for name in ("process_peak", "unknown_frees", "late", "late_ns", "nvml_bytes")
+}
+_TEXTS = (
+    *("proc.comm", "cmdline", "container_id", "pod_uid", "device_name"),
+    *("k8s.node", "k8s.namespace", "k8s.podName", "k8s.containerName"),
+    *("runtime.containerName", "node", "namespace", "pod"),
+)
 
 _TOTAL_TYPES = dict.fromkeys(_TOTALS, "u8")
 _PLACE_TYPES = {
@@ -64,7 +72,13 @@ HEAP_TYPES = {
     "context": "u4",
 }
 #: numpy types of the columns of a processes batch
-PROCESS_TYPES = {**_PLACE_TYPES, **_TOTAL_TYPES, "in_use": "u8", "peak": "u8"}
+PROCESS_TYPES = {
+    **_PLACE_TYPES,
+    **_TOTAL_TYPES,
+    **dict.fromkeys(("in_use", "peak", "process_peak", "unknown_frees"), "u8"),
+    **dict.fromkeys(("late_ns", "nvml_bytes"), "u8"),
+    "late": "u1",
+}
 
 _NEEDED = {HEAP: set(_OF_HEAP.values()), PROCESSES: set(_OF_PROCESSES.values())}
 
@@ -91,8 +105,13 @@ def heap_rows(columns: Columns) -> Batch:
 
 
 def process_rows(columns: Columns) -> Batch:
-    """The rows of ``processes``."""
-    return _renamed(columns, _OF_PROCESSES, {})
+    """The rows of ``processes``; ``text_size`` says how long their texts are together."""
+    batch = _renamed(columns, _OF_PROCESSES, _MAY_PROCESSES)
+    sizes = np.zeros(columns.rows, np.int64)
+    for name in _TEXTS:
+        sizes += lengths(columns, name)
+    batch["text_size"] = sizes
+    return batch
 
 
 def _renamed(columns: Columns, needed: Mapping[str, str], more: Mapping[str, str]) -> Batch:

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 _FIRST_ROOM = 256
 _CALLS = ("alloc_calls", "free_calls", "fail_calls")
 _BYTES = ("alloc_bytes", "free_bytes", "fail_bytes")
-#: what decides which of two rows of one number is newer, most important first
-AGE = ("calls", "ended", "bytes", "time")
+_DECIDING = (*_CALLS, *_BYTES, "ended", "time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +50,13 @@ class LiveRows:
     Args:
         types: numpy type by column; ``row`` (the number), the totals and ``ended`` and
             ``time`` have to be among them.
+        by_time: the later time decides alone: of a sender whose rows are all of one reading,
+            and that may take back what it said of a row.
     """
 
-    def __init__(self, types: Mapping[str, str]) -> None:
+    def __init__(self, types: Mapping[str, str], by_time: bool = False) -> None:
         self._types = dict(types)
+        self._by_time = by_time
         self._columns = {name: np.zeros(_FIRST_ROOM, kind) for name, kind in types.items()}
         self._numbers: Column = np.zeros(0, np.uint64)  # ascending
         self._slots: Column = np.zeros(0, np.int64)  # of each number
@@ -89,7 +91,7 @@ class LiveRows:
             Which of its rows counted; where a number came twice only the newest did.
         """
         mine = {name: np.asarray(batch[name], kind) for name, kind in self._known(batch)}
-        rows = _newest(mine)
+        rows = self._newest(mine)
         slots, fresh = self._places(mine["row"][rows])
         newer = fresh | self._not_older(mine, rows, slots)
         rows, slots, fresh = rows[newer], slots[newer], fresh[newer]
@@ -125,29 +127,29 @@ class LiveRows:
 
     def _not_older(self, batch: Columns, rows: Column, slots: Column) -> Column:
         """Per row, whether it is at least as new as the one in its slot."""
-        ours = {name: self._columns[name][slots] for name in (*_CALLS, *_BYTES, "ended", "time")}
+        ours = {name: self._columns[name][slots] for name in _DECIDING}
         theirs = {name: batch[name][rows] if name in batch else ours[name] for name in ours}
         newer: Column = np.zeros(len(rows), bool)
         same: Column = np.ones(len(rows), bool)
-        for mine, other in zip(_age(ours), _age(theirs), strict=True):
+        for mine, other in zip(self._age(ours), self._age(theirs), strict=True):
             newer |= same & (other > mine)
             same &= other == mine
         result: Column = newer | same
         return result
 
+    def _newest(self, batch: Columns) -> Column:
+        """The newest row of each number, in no order; the later one where they are equal."""
+        numbers = batch["row"]
+        if len(np.unique(numbers)) == len(numbers):
+            return np.arange(len(numbers))
+        zero = np.zeros(len(numbers), np.uint64)
+        found = {name: batch.get(name, zero) for name in _DECIDING}
+        return group([numbers], len(numbers), then=self._age(found)).last
 
-def _newest(batch: Columns) -> Column:
-    """The newest row of each number, in no order; the later one where they are equal."""
-    numbers = batch["row"]
-    if len(np.unique(numbers)) == len(numbers):
-        return np.arange(len(numbers))
-    zero = np.zeros(len(numbers), np.uint64)
-    found = {name: batch.get(name, zero) for name in (*_CALLS, *_BYTES, "ended", "time")}
-    return group([numbers], len(numbers), then=_age(found)).last
-
-
-def _age(rows: Columns) -> list[Column]:
-    """In the order of :data:`AGE`."""
-    calls = rows[_CALLS[0]] + rows[_CALLS[1]] + rows[_CALLS[2]]
-    size = rows[_BYTES[0]] + rows[_BYTES[1]] + rows[_BYTES[2]]
-    return [calls, rows["ended"], size, rows["time"]]
+    def _age(self, rows: Columns) -> list[Column]:
+        """What sorts rows of one number from old to new, most important first."""
+        if self._by_time:
+            return [rows["time"]]
+        calls = rows[_CALLS[0]] + rows[_CALLS[1]] + rows[_CALLS[2]]
+        size = rows[_BYTES[0]] + rows[_BYTES[1]] + rows[_BYTES[2]]
+        return [calls, rows["ended"], size, rows["time"]]
