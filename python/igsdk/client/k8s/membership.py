@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 from igsdk._errors import AnswerInvalid, TargetUnavailable
@@ -34,6 +33,7 @@ class KubernetesMembership:
 
     Attributes:
         where: who is behind a container.
+        cluster, host: the context's name, and its API server's address.
 
     Raises:
         UsageError: the target makes no sense, or names an unknown context.
@@ -47,11 +47,11 @@ class KubernetesMembership:
         self.target: ClusterTarget = parse(target)
         self._timeouts = (connect_timeout, call_timeout)
         self._api = ApiServer(self.target.context)
+        self.cluster, self.host = self._api.name, self._api.host
         self.where = PodNames(self._api)
         self._watch = PodWatch(
             self._api, self.target.namespace, self.target.selector, changed=self._changed
         )
-        self._lock = threading.Lock()
         self._tunnels: Tunnels | None = None
         self._members: dict[str, tuple[str, Tunnel]] = {}
         self._joined: Joined = lambda _: None
@@ -66,12 +66,17 @@ class KubernetesMembership:
                 that is ready.
             AnswerInvalid: what answers is no API server.
         """
+        self.follow(joined, left)
+        if not self._members:
+            self.close()
+            raise self.nobody()
+
+    def follow(self, joined: Joined, left: Left) -> None:
+        """As `start`, but a cluster without a ready pod is no error."""
         self._joined, self._left = joined, left
         self._tunnels = Tunnels()
         try:
             self._watch.start()
-            if not self._members:
-                raise self._nobody()
         except BaseException:
             self.close()
             raise
@@ -136,7 +141,8 @@ class KubernetesMembership:
                 "is named with ?port=.",
             ) from error
 
-    def _nobody(self) -> TargetUnavailable:
+    def nobody(self) -> TargetUnavailable:
+        """Why there is no member."""
         place = f"the namespace {self.target.namespace} of {self._api.name}"
         pods = self.pods()
         if not pods:
