@@ -216,6 +216,7 @@ class Sender:
     def _unreached(self, error: Exception) -> Unreached:
         import urllib3
 
+        refused = urllib3.exceptions.NewConnectionError  # which is a timeout to urllib3
         before = (
             urllib3.exceptions.NewConnectionError,
             urllib3.exceptions.ConnectTimeoutError,
@@ -228,7 +229,7 @@ class Sender:
                 f"No TLS with {self.host}: {_words(error)}.",
                 "Check the address, and name its certificate authority where it is your own.",
             )
-        elif isinstance(error, urllib3.exceptions.TimeoutError):
+        elif isinstance(error, urllib3.exceptions.TimeoutError) and not isinstance(error, refused):
             said = TargetUnavailable(
                 f"{self.host} did not answer within {self.timeout:g} s.",
                 "Check the server, or give it more time.",
