@@ -22,7 +22,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteRuntime]:
     folder = tmp_path_factory.mktemp("ig")
     image = folder / "tiny.tar"
     assert igsdk_command(["gadget", "build", str(tiny.SOURCE), "-o", str(image)]) == 0
-    with inspektor_daemon(folder, image) as target, RemoteRuntime(target) as ours:
+    with inspektor_daemon(folder, image) as daemon, RemoteRuntime(daemon.target) as ours:
         yield ours
 
 
