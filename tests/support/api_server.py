@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.support.frames import server_frame, unmask
+
 TOKEN = "let-me-in"
 _MAGIC = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
@@ -300,9 +302,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def _frame(self, data: bytes) -> None:
-        size = len(data)
-        head = bytes((0x82, size)) if size < 126 else b"\x82\x7e" + struct.pack(">H", size)
-        self.wfile.write(head + data)
+        self.wfile.write(server_frame(data))
 
     def _read_frame(self) -> bytes | None:
         """The next data of channel 0; None at the end."""
@@ -314,7 +314,7 @@ class _Handler(BaseHTTPRequestHandler):
                 size = struct.unpack(">Q", self.rfile.read(8))[0]
             assert head[1] & 0x80, "a client has to mask"
             mask, body = self.rfile.read(4), self.rfile.read(size)
-            data = bytes(byte ^ mask[at % 4] for at, byte in enumerate(body))
+            data = unmask(body, mask)
             kind = head[0] & 0x0F
             if kind == 8:
                 return None
