@@ -89,7 +89,9 @@ def test_all_is_well(ours: GadgetServer, checks: Checks) -> None:
 def test_an_agent_is_told_by_its_stacks(ours: GadgetServer, checks: Checks) -> None:
     sources = [gp.source(name, SPECS) for name in (*NAMES, "report", "stacks")]
     ours.describe = lambda request: pb.GadgetInfo(dataSources=sources)
-    assert "whole stacks" in checks()["gadget"].detail
+    found = checks()
+    assert "whole stacks" in found["gadget"].detail
+    assert {"image", "signature"}.isdisjoint(found)  # it has no images
 
 
 def test_a_run_of_two_seconds_is_asked_for(ours: GadgetServer, checks: Checks) -> None:

@@ -25,6 +25,8 @@ OURS = "profile_cuda_memory"
 _PROTOCOL = "1.0"
 _SOURCES = {"events", "heap", "losses", "processes"}
 _WHOLE_HOST = "operator.LocalManager.host"
+#: the data source that only igsdk's own agent has
+_AGENTS = "stacks"
 _TRIED = 2.0
 _MOST_WARNINGS = 5
 _UNSIGNED = re.compile(r"verifying|signature|signed by")
@@ -119,6 +121,10 @@ def _gadget(host: RemoteRuntime, image: str) -> Iterator[Check]:
     except IgsdkError as error:
         yield failed("gadget", error)
     else:
+        if _AGENTS in described.sources:
+            detail = "built into igsdk's own agent: whole stacks, of Python too"
+            yield Check("gadget", "ok", detail)
+            return
         yield Check("image", "ok", f"{image} {how}")
         yield Check("signature", "ok", "signed with a key that the daemon knows, or it asks none")
         yield _contents(described, image)
@@ -159,8 +165,6 @@ def _contents(gadget: Gadget, image: str) -> Check:
         remedy = "Name the image of igsdk's own gadget: `igsdk gadget build`, see gadget/README.md."
         detail = f"a gadget of this name, but another one: it gives {told}"
         return Check(name, "fail", detail, remedy, GadgetInvalid.exit_code)
-    if "stacks" in sources:
-        return Check(name, "ok", "igsdk's own agent: whole stacks, of Python too")
     detail = "Inspektor Gadget takes its stacks: by frame pointers, without Python"
     return Check(name, "ok", detail)
 
