@@ -8,4 +8,6 @@ cd "$(dirname "$0")/.."
 build/preflight.sh machine
 give_to_caller_at_exit
 build/setup.sh --tests
+# Minutes of CPU the first time; says why where it can't be, and then its tests skip.
+"$VENV/bin/python" -m tests.support.pyroscope
 "$VENV/bin/python" -m pytest "$@"

@@ -125,6 +125,15 @@ class Server:
         lines = (line.rpartition(" ") for line in text.decode().splitlines())
         return {stack: int(value) for stack, _, value in lines}
 
+    def becomes(self, expected: int, query: str, since: float, until: float) -> int:
+        """The sum as soon as it is as expected, or what it is after some seconds."""
+        ends = time.monotonic() + 5
+        while True:
+            found = self.sum(query, since, until)
+            if found == expected or time.monotonic() > ends:
+                return found
+            time.sleep(0.05)
+
     def sum(self, query: str, since: float, until: float) -> int:
         """All of an interval added up, as its flame graph does."""
         times = {"from": str(int(since)), "until": str(int(until))}

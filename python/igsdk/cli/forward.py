@@ -90,6 +90,7 @@ def forward(
     settings: dict[str, Any] = {name: options[name] for name in _SETTINGS}
     settings |= {"user": login.user, "password": login.password, "token": login.token}
     server = Pyroscope(url, labels=_labels(labels), **settings)
+    _check(server)
     with Signals() as signals, contextlib.ExitStack() as stack:
         run = _start(stack, targets, {name: options[name] for name in _FILTERS})
         signals.started = True
@@ -102,6 +103,19 @@ def forward(
     if forwarder.error is not None:
         raise forwarder.error
     return 0
+
+
+def _check(server: Pyroscope) -> None:
+    """Finds out before anything is traced whether the server refuses.
+
+    Raises:
+        PushRefused, AnswerInvalid: it does. One that is down may come back.
+    """
+    outcome = server.check()
+    if outcome.what == "refused" and outcome.error is not None:
+        raise outcome.error
+    if outcome.error is not None:
+        output.say(f"{outcome.error} Goes on, and pushes when it can.")
 
 
 def _start(stack: contextlib.ExitStack, targets: Sequence[str], filters: Mapping[str, Any]) -> Any:

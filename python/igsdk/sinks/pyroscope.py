@@ -109,6 +109,10 @@ class Pyroscope:
         """Another password or token from now on."""
         self._sender.login = login
 
+    def check(self) -> Outcome:
+        """Whether a server is there that would take profiles, before there are any."""
+        return routes.check(self._sender)
+
     def count(self, profile: Profile) -> None:
         """Takes what a profile says was allocated for pushed already."""
         self._counted.settle(self._counted.due(self._prepared(profile, ended=True)))

@@ -77,6 +77,21 @@ def push(sender: Sender, series: Series, content: bytes) -> Outcome | None:
     return outcome.read(answer, sender.host, ("application/proto",))
 
 
+def check(sender: Sender) -> Outcome:
+    """Asks without sending anything: whether a Pyroscope is there and knows who we are."""
+    headers = {"Content-Type": "application/proto", "Connect-Protocol-Version": "1"}
+    answer = _asked(lambda: sender.ask("POST", _PUSH, b"", headers))
+    if isinstance(answer, Outcome):
+        return answer
+    if answer.status not in _NO_SUCH_PATH or _is_connect(answer):
+        return outcome.read(answer, sender.host, ("application/proto",))
+    answer = _asked(lambda: sender.ask("POST", "/ingest", b""))
+    if isinstance(answer, Outcome):
+        return answer
+    # Without a name it has nothing to take, and says so.
+    return outcome.STORED if answer.status in (400, 422) else outcome.read(answer, sender.host, ())
+
+
 def _private(series: Series) -> list[tuple[str, str]]:
     """All labels as they are sent.
 
