@@ -60,5 +60,5 @@ def test_every_error_has_an_exit_code_of_its_own() -> None:
         for error in errors
         if isinstance(error, type) and issubclass(error, igsdk.IgsdkError)
     ]
-    assert len(codes) == 17
+    assert len(codes) == 19
     assert len(set(codes)) == len(codes)
