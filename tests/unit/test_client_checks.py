@@ -15,9 +15,12 @@ from tests.support import gadget_packets as gp
 from tests.support.gadget_server import GadgetServer, Refusal, Session, described, log
 
 from igsdk._check import Check
+from igsdk._doctor import look, merged
 from igsdk._proto import gadget_pb2 as pb
 from igsdk.cli.app import run
 from igsdk.client.checks import check_daemon
+from igsdk.client.k8s import checks as k8s_checks
+from igsdk.client.member import Member
 from igsdk.client.remote import RemoteRuntime
 
 #: in the words of Inspektor Gadget 0.55.1
@@ -245,3 +248,42 @@ def test_json_of_several(ours: GadgetServer, tmp_path: Path, capsys: Any) -> Non
 def test_what_makes_no_sense(capsys: Any) -> None:
     assert run(["doctor", "--target", "ftp://somewhere"]) == 2
     assert "is not a target" in capsys.readouterr().out
+
+
+def test_what_nodes_have_in_common_stands_there_once() -> None:
+    well = [Check("connection", "ok", "it answers, after 3 ms"), Check("daemon", "ok", "1.0")]
+    slow = [Check("connection", "ok", "it answers, after 90 ms"), Check("daemon", "ok", "0.9")]
+    down = [Check("connection", "fail", "nobody listens", "Start it.", 9)]
+    nodes = {"a": well, "b": slow, "c": well, "d": well, "e": well}
+    assert [(one.state, one.detail) for one in merged(nodes)] == [
+        ("ok", "it answers (all 5 nodes)"),
+        ("ok", "1.0 (on a, c, d and 1 more)"),
+        ("ok", "0.9 (on b)"),
+    ]
+    assert [(one.state, one.detail, one.code) for one in merged({"a": well, "b": down})] == [
+        ("ok", "it answers (on a)", 0),
+        ("warn", "nobody listens (on b)", 0),
+        ("ok", "1.0 (on a)", 0),
+    ]
+    assert [(one.state, one.code) for one in merged({"a": down, "b": down})] == [("fail", 9)]
+
+
+def test_nodes_of_a_cluster(ours: GadgetServer, monkeypatch: Any) -> None:
+    closed = []
+
+    class Membership:
+        def close(self) -> None:
+            closed.append(self)
+
+    def cluster(target: str) -> tuple[list[Check], Membership, list[Member]]:
+        members = [Member(name, lambda: RemoteRuntime(ours.target)) for name in ("a", "b")]
+        return [Check("pods", "ok", "2 ready")], Membership(), members
+
+    monkeypatch.setattr(k8s_checks, "check_cluster", cluster)
+    found = look("k8s:")
+    assert found.code == 0
+    assert [check.detail for check in found.checks][:2] == ["2 ready", "it answers (all 2 nodes)"]
+    assert len(closed) == 1
+
+    ours.describe = asked(UNSIGNED)
+    assert look("k8s:").code == 13

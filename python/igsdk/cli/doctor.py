@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from igsdk._errors import IgsdkError
 from igsdk.cli import output
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from igsdk._check import Check
-
-_LOCAL = "local:"
+    from igsdk._doctor import Found
 
 
 @click.command(short_help="Check what tracing needs, here or on a target.")
@@ -25,69 +21,51 @@ _LOCAL = "local:"
     "targets",
     multiple=True,
     metavar="T",
-    help="Look at this daemon instead: unix:///PATH or tcp://HOST:PORT; may be repeated.",
+    help="Look at this instead of this machine: unix:///PATH, tcp://HOST:PORT, k8s:; "
+    "may be repeated.",
 )
 @click.option(
     "--gadget",
     metavar="IMAGE",
-    help="Of a daemon: whether it runs this one (default profile_cuda_memory).",
+    help="Of a daemon: whether it has this one (default profile_cuda_memory).",
 )
 @click.option("--run", is_flag=True, help="Of a daemon: also run the gadget for two seconds.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def doctor(targets: tuple[str, ...], gadget: str | None, run: bool, as_json: bool) -> int:
     """Checks what tracing needs, with a remedy for what is missing.
 
+    \b
+        igsdk doctor
+        igsdk doctor --target unix:///var/run/ig/ig.socket --gadget trace_open:latest --run
+        igsdk doctor --target k8s:
+
     Ends with 0 if the target works, else with the code that `igsdk record` would give: that
     of the first thing in the way.
     """
-    if not targets:
-        found, code = _local()
-        if as_json:
-            output.put_json({"local": code == 0, "checks": [_record(check) for check in found]})
-        else:
-            _put(_LOCAL, found, code)
-        return code
-    codes, records = [], []
-    for number, target in enumerate(targets):
-        found, code = _local() if target == _LOCAL else _remote(target, gadget, run)
-        codes.append(code)
-        records.append(_target_record(target, found, code))
+    from igsdk._doctor import LOCAL, look
+
+    records, codes = [], []
+    for number, target in enumerate(targets or (LOCAL,)):
+        found = look(target, gadget, run=run)
+        codes.append(found.code)
+        records.append(_record_of(found))
         if not as_json:
-            output.put(("\n" if number else "") + target)
-            _put(target, found, code)
+            if targets:
+                output.put(f"{'' if number == 0 else chr(10)}{target}")
+            _put(found)
     if as_json:
-        output.put_json({"targets": records})
+        output.put_json({"targets": records} if targets else _as_local(records[0]))
     return next((code for code in codes if code), 0)
 
 
-def _local() -> tuple[list[Check], int]:
-    from igsdk.runtime.kernel import checks, require
-
-    found = checks()
-    try:
-        require()
-    except IgsdkError as error:
-        return found, error.exit_code
-    return found, 0
-
-
-def _remote(target: str, gadget: str | None, run: bool) -> tuple[list[Check], int]:
-    from igsdk.client.checks import OURS, check_daemon
-    from igsdk.client.remote import RemoteRuntime
-
-    found = check_daemon(lambda: RemoteRuntime(target), gadget or OURS, run=run)
-    return found, next((check.code for check in found if check.state == "fail"), 0)
-
-
-def _put(target: str, found: Sequence[Check], code: int) -> None:
-    width = max(len(check.name) for check in found)
-    for check in found:
+def _put(found: Found) -> None:
+    width = max(len(check.name) for check in found.checks)
+    for check in found.checks:
         output.put("\n".join(_lines(check, width)))
     output.put("")
-    where = " here" if target == _LOCAL else ""
-    output.put(
-        f"{target} works{where}." if code == 0 else f"{target} does not work{where}, see above."
-    )
+    where = " here" if found.target == "local:" else ""
+    verdict = f"does not work{where}, see above" if found.code else f"works{where}"
+    output.put(f"{found.target} {verdict}.")
 
 
 def _lines(check: Check, width: int) -> list[str]:
@@ -122,10 +100,15 @@ def _record(check: Check) -> dict[str, str]:
     }
 
 
-def _target_record(target: str, found: Sequence[Check], code: int) -> dict[str, Any]:
+def _record_of(found: Found) -> dict[str, Any]:
     return {
-        "target": target,
-        "works": code == 0,
-        "code": code,
-        "checks": [_record(check) for check in found],
+        "target": found.target,
+        "works": found.code == 0,
+        "code": found.code,
+        "checks": [_record(check) for check in found.checks],
     }
+
+
+def _as_local(record: dict[str, Any]) -> dict[str, Any]:
+    """Without a target: in the form that it always had."""
+    return {"local": record["works"], "checks": record["checks"]}
