@@ -9,14 +9,15 @@ import json
 import socket
 import ssl
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import urllib3
 import websocket
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, InsecureRequestWarning
 
-from igsdk._errors import AnswerInvalid
+from igsdk._errors import AnswerInvalid, TargetUnavailable
 from igsdk.client.k8s.access import Access
 from igsdk.client.k8s.refusals import NotKnown, cannot_reach, refused
 
@@ -56,7 +57,13 @@ class ApiServer:
         """Takes over addresses and certificates from the credentials."""
         configuration = self._access.configuration
         self.host = configuration.host.rstrip("/")
-        self._tls = _tls(configuration)
+        try:
+            self._tls = _tls(configuration)
+        except (OSError, ValueError) as error:
+            raise TargetUnavailable(
+                f"A certificate or key of {self.name} in the kubeconfig cannot be read: {error}.",
+                "Log in again, or check those files.",
+            ) from error
         self._proxy = _proxy(configuration)
         self._server_name = configuration.tls_server_name or None
         self._pool = _pool(self._tls, self._proxy, self._server_name, configuration)
@@ -162,15 +169,7 @@ class ApiServer:
 
         def ask(headers: Mapping[str, str]) -> urllib3.BaseHTTPResponse:
             try:
-                answer = self._pool.request(
-                    "GET",
-                    url,
-                    headers={"accept": "application/json", **headers},
-                    preload_content=False,
-                    retries=False,
-                    redirect=False,
-                    timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT, read=silence),
-                )
+                answer = self._get(url, {"accept": "application/json", **headers}, silence)
                 if answer.status == 200:
                     return answer
                 body = answer.read(1 << 20, decode_content=True)
@@ -180,6 +179,20 @@ class ApiServer:
             raise refused(answer.status, body, what, self.name)
 
         return self._renewing(ask)
+
+    def _get(
+        self, url: str, headers: Mapping[str, str], silence: float
+    ) -> urllib3.BaseHTTPResponse:
+        with _unless_safe(self._tls):
+            return self._pool.request(
+                "GET",
+                url,
+                headers=headers,
+                preload_content=False,
+                retries=False,
+                redirect=False,
+                timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT, read=silence),
+            )
 
     def _renewing(self, ask: Callable[[Mapping[str, str]], Answer]) -> Answer:
         """Asks, and once more with new credentials where the API server takes these no more."""
@@ -290,6 +303,17 @@ def _proxy(configuration: Any) -> str:
     """The proxy to use for this API server; "" for none."""
     host = urlsplit(configuration.host).hostname or ""
     return "" if _spared(host, configuration.no_proxy or "") else configuration.proxy or ""
+
+
+@contextlib.contextmanager
+def _unless_safe(tls: ssl.SSLContext) -> Iterator[None]:
+    """Silences urllib3 where the kubeconfig says insecure-skip-tls-verify: its owner knows."""
+    if tls.verify_mode != ssl.CERT_NONE:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InsecureRequestWarning)
+        yield
 
 
 def _spared(host: str, rules: str) -> bool:
