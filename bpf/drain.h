@@ -93,9 +93,10 @@ static __always_inline u8 account_state(const struct igsdk_account *account)
 	struct igsdk_usage *usage = usage_at(account->usage);
 	struct igsdk_process *process = process_at(account->process);
 
-	if (process && process->ended)
-		return IGSDK_ENDED_PROCESS;
-	return usage ? usage->ended : IGSDK_LIVE;
+	/* What a context gave back its process did not hold when it ended. */
+	if (usage && usage->ended)
+		return usage->ended;
+	return process && process->ended ? IGSDK_ENDED_PROCESS : IGSDK_LIVE;
 }
 
 /* What no call freed of an account that has ended counts as given back. */
@@ -154,7 +155,7 @@ static __always_inline void describe_sum(struct process_row *row, const struct i
 	describe_process(&row->proc, process);
 	row->boot = boot;
 	row->epoch = epoch;
-	row->started_raw = of->start_ns;
+	row->started_raw = row->start_ns = of->start_ns;
 	row->cgroup_id = of->cgroup_id;
 	row->ns_pid = of->ns_pid;
 	row->exec_id = of->exec_id;

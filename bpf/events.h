@@ -99,7 +99,7 @@ GLOBAL int event_row(struct thread *thread, const struct happening *what, u64 in
 	if (!is_wanted(what->record) || !account || !copy)
 		return 0;
 	describe_thread(&event->proc, thread->process);
-	event->time_raw = bpf_ktime_get_boot_ns();
+	event->time_raw = event->boot_ns = bpf_ktime_get_boot_ns();
 	event->ustack_raw = copy->row.ustack_raw;
 	event->boot = boot;
 	event->process = account->key.process;

@@ -176,6 +176,7 @@ struct process_row {
 	u64 process;
 	gadget_timestamp time_raw;
 	gadget_timestamp started_raw; /* the process */
+	u64 start_ns;		      /* the same; Inspektor Gadget makes wall time of the others */
 	gadget_bytes in_use_raw;
 	gadget_bytes peak_raw;
 	gadget_counter__u64 mem_alloc_bytes;
@@ -229,6 +230,7 @@ struct cuda_event {
 	u64 row; /* of `heap` */
 	u64 stack;
 	u64 address;
+	u64 boot_ns; /* boot clock; Inspektor Gadget makes wall time of time_raw */
 	gadget_bytes bytes_raw;
 	gadget_bytes in_use_raw; /* of the process, host 0, after the event */
 	gadget_duration latency_raw;

@@ -25,11 +25,14 @@ def process_info(columns: Columns, row: int, node: str = "") -> ProcessInfo:
         node: the name of the node where the row does not say one.
     """
     ended = number(columns, "state_raw", row) == _abi.ENDED_PROCESS
+    # Inspektor Gadget makes wall time of timestamps, and of this one it does not.
+    started = number(columns, "started_raw", row)
+    start_ns = number(columns, "start_ns", row) or started
     return ProcessInfo(
         instance=number(columns, "process", row),
         pid=number(columns, "proc.pid", row),
         ns_pid=number(columns, "ns_pid", row),
-        start_ns=number(columns, "start_ns", row) or number(columns, "started_raw", row),
+        start_ns=start_ns,
         exec_id=number(columns, "exec_id", row),
         comm=word(columns, "proc.comm", row),
         cmdline=word(columns, "cmdline", row) or None,
@@ -45,7 +48,7 @@ def process_info(columns: Columns, row: int, node: str = "") -> ProcessInfo:
         pod=_first(columns, row, "k8s.podName", "pod") or None,
         peak=number(columns, "process_peak", row),
         unknown_frees=number(columns, "unknown_frees", row),
-        ended_ns=number(columns, "time_raw", row) if ended else None,
+        ended_ns=number(columns, "time_raw", row) - started + start_ns if ended else None,
         before_us=bool(number(columns, "late", row)),
         late_ns=number(columns, "late_ns", row),
         nvml_bytes=number(columns, "nvml_bytes", row) or None,
