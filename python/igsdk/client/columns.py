@@ -72,7 +72,11 @@ class Columns(Mapping[str, "Array"]):
     Attributes:
         source: the data source.
         unreadable: rows that were left out, since their bytes did not fit the description.
+        node: name of the fleet's member that sent them; empty where there is one daemon
+            only, or where the rows of several are together.
     """
+
+    node = ""
 
     def __init__(
         self, source: DataSource, columns: dict[str, Column], length: int, unreadable: int = 0

@@ -17,24 +17,29 @@ if TYPE_CHECKING:
     from igsdk.client.stream import Packet
 
 #: what one packet takes beside its bytes
-_OVERHEAD = 200
+OVERHEAD = 200
 _ROOM = 64 << 20
 
 
 class Inbox:
-    """A queue with an end."""
+    """A queue with an end.
 
-    def __init__(self, room: int = _ROOM) -> None:
+    Args:
+        room: bytes that it may hold.
+        changed: the lock, where others share it.
+    """
+
+    def __init__(self, room: int = _ROOM, changed: threading.Condition | None = None) -> None:
         self._room = room
         self._packets: deque[Packet] = deque()
         self._held = 0
-        self._changed = threading.Condition()
+        self._changed = changed or threading.Condition()
         self._closed = self._hurried = False
         self.dropped = 0
 
     def put(self, packet: Packet) -> None:
         """Adds a packet; waits while there is no room."""
-        size = len(packet.payload) + _OVERHEAD
+        size = len(packet.payload) + OVERHEAD
         with self._changed:
             self._changed.wait_for(lambda: self._fits(size) or self._hurried)
             if not self._fits(size):
@@ -51,7 +56,7 @@ class Inbox:
             if not self._packets:
                 return None
             packet = self._packets.popleft()
-            self._held -= len(packet.payload) + _OVERHEAD
+            self._held -= len(packet.payload) + OVERHEAD
             self._changed.notify_all()
             return packet
 

@@ -32,9 +32,19 @@ class Row(dict[str, Any]):
         source: name of the data source that it came from.
     """
 
-    __slots__ = ("source",)
+    __slots__ = ("_node", "source")
 
     source: str
+    _node: str
+
+    @property
+    def node(self) -> str:
+        """Name of the fleet's member that sent it; empty where there is one daemon only."""
+        return getattr(self, "_node", "")
+
+    @node.setter
+    def node(self, name: str) -> None:
+        self._node = name
 
     def __repr__(self) -> str:
         return f"<{getattr(self, 'source', 'row')} {super().__repr__()}>"

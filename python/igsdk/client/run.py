@@ -57,6 +57,10 @@ class GadgetRun:
         self._row_readers: dict[str, RowReader] = {}
         self._column_readers: dict[str, ColumnReader] = {}
 
+    def deliver_to(self, inbox: Inbox) -> None:
+        """Before the start: puts packets into another inbox, whose owner reads them."""
+        self._inbox = inbox
+
     def __enter__(self) -> GadgetRun:
         if self._call is not None:
             raise UsageError("A run starts only once.", "Make another one.")
@@ -140,12 +144,12 @@ class GadgetRun:
             if packet is None:
                 self._complain()
                 return
-            self._rows = iter(self._read_rows(packet))
+            self._rows = iter(self.read_rows(packet))
 
     def batches(self, timeout: float | None = None) -> Iterator[Columns]:
         """Packets as columns, as they come; empty ones too. Ends and raises as `rows`."""
         while (packet := self._inbox.get(timeout)) is not None:
-            yield self._read_columns(packet.source, [packet.payload])
+            yield self.read_columns(packet.source, [packet.payload])
         self._complain()
 
     def collect(self, seconds: float | None = None) -> dict[str, Columns]:
@@ -164,9 +168,7 @@ class GadgetRun:
         if not any(payloads.values()):
             self._complain()
         sources = self.gadget.sources
-        return {
-            name: self._read_columns(sources[name], packed) for name, packed in payloads.items()
-        }
+        return {name: self.read_columns(sources[name], packed) for name, packed in payloads.items()}
 
     def stop(self, timeout: float = _STOP_TIMEOUT) -> None:
         """Ends the gadget and waits for the daemon to be done; what came stays to be taken.
@@ -246,7 +248,7 @@ class GadgetRun:
             names = ", ".join(self.gadget.sources) or "none"
             raise UsageError(f"The gadget has no data source {source!r}.", f"There are: {names}.")
 
-    def _read_rows(self, packet: Packet) -> list[Row]:
+    def read_rows(self, packet: Packet) -> list[Row]:
         if packet.source.name not in self._row_readers:
             self._row_readers[packet.source.name] = RowReader(packet.source)
         read = self._row_readers[packet.source.name].packet(packet.payload)
@@ -257,7 +259,7 @@ class GadgetRun:
         self._unreadable["unreadable_rows"] += unreadable
         return rows
 
-    def _read_columns(self, source: DataSource, payloads: list[bytes]) -> Columns:
+    def read_columns(self, source: DataSource, payloads: list[bytes]) -> Columns:
         from igsdk.client.columns import ColumnReader
 
         if source.name not in self._column_readers:

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many daemons as one runtime: what is asked of it is asked of each of them."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from igsdk._errors import IgsdkError, UsageError
+from igsdk.client.feed import FAILED, RUNNING, NodeState
+from igsdk.client.fleet_run import FleetRun, none_of
+from igsdk.client.member import Member
+from igsdk.client.remote import RemoteRuntime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, TypeVar
+
+    from igsdk.client.gadget import Gadget
+    from igsdk.client.instances import Instance
+    from igsdk.client.member import Membership, Where
+    from igsdk.client.run import GadgetRun
+
+    Answer = TypeVar("Answer")
+    #: values, or what makes them of what a node's daemon says of the gadget
+    Params = Mapping[str, Any] | Callable[[Gadget], Mapping[str, Any]] | None
+
+_AT_ONCE = 16  # nodes that are asked at the same time
+
+
+class ListedMembers:
+    """A membership that does not change: daemons by their targets.
+
+    Raises:
+        UsageError: there is none, or one is named twice.
+    """
+
+    where: Where | None = None
+
+    def __init__(
+        self, targets: Sequence[str], connect: Callable[[str], RemoteRuntime] = RemoteRuntime
+    ) -> None:
+        if not targets:
+            raise UsageError("There is no target.", "Name one or more.")
+        if len(set(targets)) < len(targets):
+            raise UsageError("A target is there twice.", "Name each one once.")
+        self._members = [_listed(target, connect) for target in targets]
+
+    def start(
+        self,
+        joined: Callable[[Member], None],
+        left: Callable[[str, str], None],  # noqa: ARG002 - nobody leaves a list
+    ) -> None:
+        for member in self._members:
+            joined(member)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _listed(target: str, connect: Callable[[str], RemoteRuntime]) -> Member:
+    return Member(target, lambda: connect(target))
+
+
+class Fleet:
+    """Many daemons, to be used as a context manager; as `RemoteRuntime` where it can be.
+
+    Nothing is connected before something is asked. A node that fails stops no other: an
+    error is raised only where none could do what was asked.
+
+    Args:
+        membership: who belongs to it, which may change.
+        target: for messages.
+    """
+
+    def __init__(self, membership: Membership, target: str) -> None:
+        self.target = target
+        self._membership = membership
+        self._members: dict[str, Member] = {}
+        self._runs: dict[FleetRun, tuple[Callable[..., None], Callable[..., None]]] = {}
+        self._lock = threading.RLock()
+        membership.start(self._joined, self._left)
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends runs that still go on, and the membership."""
+        for run in list(self._runs):
+            run.stop()
+        self._membership.close()
+
+    @property
+    def members(self) -> list[Member]:
+        """Those that belong to it now, by name."""
+        with self._lock:
+            return [self._members[name] for name in sorted(self._members)]
+
+    @property
+    def where(self) -> Where | None:
+        """Who is behind a container; None where nobody knows."""
+        return self._membership.where
+
+    def nodes(self) -> list[NodeState]:
+        """Connects to each member, and says how it is."""
+        return [
+            NodeState(member.name, FAILED, member.labels, error=answer)
+            if isinstance(answer, IgsdkError)
+            else NodeState(member.name, RUNNING, member.labels, answer)
+            for member, answer in self._ask(lambda runtime: runtime.version)
+        ]
+
+    def describe(self, image: str, params: Mapping[str, Any] | None = None) -> Gadget:
+        """What a gadget takes and gives, as the first node that knows it says.
+
+        Raises:
+            IgsdkError: no node does.
+        """
+        answers = self._ask(lambda runtime: runtime.describe(image, params))
+        return self._first(answers, "describes the gadget")
+
+    def run(
+        self,
+        image: str,
+        params: Params = None,
+        *,
+        timeout: float | None = None,
+        log_level: str = "info",
+        endless: bool = False,
+    ) -> FleetRun:
+        """Makes a run on all nodes, to be used as a context manager; see `RemoteRuntime.run`.
+
+        Args:
+            params: values for all nodes, or what makes them of a node's description.
+            endless: whether a run that ends by itself is a break, after which it is run again.
+        """
+
+        def begin(runtime: RemoteRuntime) -> GadgetRun:
+            values = params(runtime.describe(image)) if callable(params) else params
+            return runtime.run(image, values, timeout=timeout, log_level=log_level)
+
+        return FleetRun(begin, self._subscribe, self._unsubscribe, endless)
+
+    def create(
+        self,
+        image: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        name: str = "",
+        tags: Sequence[str] = (),
+    ) -> Instance:
+        """Makes an instance of one name on every node; see `RemoteRuntime.create`.
+
+        Returns:
+            The first node's; ``nodes`` has the names of all where it was made, ``message``
+            what went wrong on others.
+        """
+        name = name or f"igsdk-{secrets.token_hex(4)}"
+        answers = self._ask(lambda runtime: runtime.create(image, params, name=name, tags=tags))
+        first = self._first(answers, "makes the instance")
+        made = [member.name for member, one in answers if not isinstance(one, IgsdkError)]
+        wrong = [f"{member.name}: {one}" for member, one in answers if isinstance(one, IgsdkError)]
+        return replace(first, nodes=tuple(made), message=" ".join(wrong))
+
+    def instances(self) -> list[Instance]:
+        """The instances of all nodes; ``nodes`` has the name of each one's.
+
+        Raises:
+            IgsdkError: no node lists its own.
+        """
+        answers = self._ask(lambda runtime: runtime.instances())
+        self._first(answers, "lists its instances")
+        return [
+            replace(instance, nodes=(member.name,))
+            for member, found in answers
+            if not isinstance(found, IgsdkError)
+            for instance in found
+        ]
+
+    def attach(self, instance: Instance | str) -> FleetRun:
+        """Makes a run of the rows of an instance, on all nodes that have one of this name.
+
+        Args:
+            instance: one, or its name; an id is one node's only.
+        """
+        which = instance if isinstance(instance, str) else instance.name
+        return FleetRun(lambda runtime: runtime.attach(which), self._subscribe, self._unsubscribe)
+
+    def remove(self, instance: Instance | str) -> None:
+        """Ends an instance on all nodes that have it.
+
+        Raises:
+            IgsdkError: none of them has, or could.
+        """
+        which = instance if isinstance(instance, str) else instance.name
+
+        def gone(runtime: RemoteRuntime) -> bool:
+            runtime.remove(which)
+            return True
+
+        self._first(self._ask(gone), "removes the instance")
+
+    def _ask(
+        self, question: Callable[[RemoteRuntime], Answer]
+    ) -> list[tuple[Member, Answer | IgsdkError]]:
+        """The answers of all nodes, or their errors."""
+
+        def ask(member: Member) -> Answer | IgsdkError:
+            try:
+                with member.connect() as runtime:
+                    return question(runtime)
+            except IgsdkError as error:
+                return error
+
+        members = self.members
+        with ThreadPoolExecutor(_AT_ONCE, "igsdk ask") as pool:
+            return list(zip(members, pool.map(ask, members), strict=True))
+
+    def _first(self, answers: list[tuple[Member, Answer | IgsdkError]], does: str) -> Answer:
+        for _, answer in answers:
+            if not isinstance(answer, IgsdkError):
+                return answer
+        errors = [(member.name, one) for member, one in answers if isinstance(one, IgsdkError)]
+        raise none_of(errors, does)
+
+    def _subscribe(
+        self, run: FleetRun, joined: Callable[[Member], None], left: Callable[[str, str], None]
+    ) -> None:
+        with self._lock:
+            self._runs[run] = (joined, left)
+            for member in self.members:
+                joined(member)
+
+    def _unsubscribe(self, run: FleetRun) -> None:
+        with self._lock:
+            self._runs.pop(run, None)
+
+    def _joined(self, member: Member) -> None:
+        with self._lock:
+            self._members[member.name] = member
+            for joined, _ in self._runs.values():
+                joined(member)
+
+    def _left(self, name: str, why: str) -> None:
+        with self._lock:
+            self._members.pop(name, None)
+            for _, left in self._runs.values():
+                left(name, why)

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A gadget that runs on all members of a fleet at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from igsdk._errors import TargetUnavailable, UsageError
+from igsdk.client.feed import LEFT, RUNNING, Feed
+from igsdk.client.shared_inbox import SharedInbox, by_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from igsdk._errors import IgsdkError
+    from igsdk.client.columns import Columns
+    from igsdk.client.feed import Begin, NodeState
+    from igsdk.client.gadget import Gadget
+    from igsdk.client.member import Member
+    from igsdk.client.rows import Row
+    from igsdk.client.shared_inbox import Share
+    from igsdk.client.stream import LogLine, Packet
+
+    Joined = Callable[[Member], None]
+    Left = Callable[[str, str], None]
+
+_STOP_TIMEOUT, _LEAVE_TIMEOUT = 30.0, 5.0
+_PATIENCE = 10.0  # seconds for the other nodes, when the first one runs
+
+
+class FleetRun:
+    """One gadget on many nodes, to be used as a context manager; as `GadgetRun`.
+
+    Nodes that fail are reported in `nodes` and stop no other. A node whose stream breaks
+    is tried again, and what it missed stands in its gaps and in `losses`. Nodes that join
+    the fleet join the run; those that leave are let go.
+
+    Args:
+        begin: makes the run of one node.
+        subscribe, unsubscribe: to the fleet's members, the present ones at once.
+        endless: whether a run that ends by itself is started anew.
+    """
+
+    def __init__(
+        self,
+        begin: Begin,
+        subscribe: Callable[[FleetRun, Joined, Left], None],
+        unsubscribe: Callable[[FleetRun], None],
+        endless: bool = False,
+    ) -> None:
+        self._begin = begin
+        self._subscribe, self._unsubscribe = subscribe, unsubscribe
+        self._endless = endless
+        self._inbox = SharedInbox()
+        self._feeds: dict[str, Feed] = {}
+        self._gone: list[Feed] = []  # replaced by others of the same name
+        self._changed = threading.Condition()
+        self._gadget: Gadget | None = None
+        self._entered = self._stopped = False
+        self._rows: Iterator[Row] = iter(())
+
+    def __enter__(self) -> FleetRun:
+        if self._entered:
+            raise UsageError("A run starts only once.", "Make another one.")
+        self._entered = True
+        try:
+            self._subscribe(self, self._join, self._leave)
+            self._wait_for_start()
+        except BaseException:
+            self.stop(_LEAVE_TIMEOUT)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop(_STOP_TIMEOUT if kind is None else _LEAVE_TIMEOUT)
+
+    @property
+    def gadget(self) -> Gadget:
+        """What runs, as the first node that started it says.
+
+        Raises:
+            UsageError: it has not started.
+        """
+        if self._gadget is None:
+            raise UsageError("The run has not started.", "Use it in a with statement.")
+        return self._gadget
+
+    @property
+    def error(self) -> IgsdkError | None:
+        """Why no node runs any more; None while one does, or where all ended well."""
+        feeds = self._all()
+        if any(feed.state == RUNNING for feed in feeds):
+            return None
+        return next((feed.error for feed in feeds if feed.error is not None), None)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing comes any more, and all that came was taken."""
+        return self._inbox.is_ended()
+
+    @property
+    def logs(self) -> list[LogLine]:
+        """What the daemons logged for this run: of each the latest 1,000 lines."""
+        return [line for feed in self._all() if feed.run_now for line in feed.run_now.logs]
+
+    def nodes(self) -> list[NodeState]:
+        """How each node is, those that left included, by name."""
+        with self._changed:
+            feeds = dict(self._feeds)
+        return [feeds[name].node() for name in sorted(feeds)]
+
+    def losses(self) -> dict[str, int]:
+        """As `GadgetRun.losses`, of all nodes together; ``gaps`` are times without rows.
+
+        ``gap_seconds`` has how long they were; `nodes` has them one by one.
+        """
+        lost: Counter[str] = Counter()
+        for feed in self._all():
+            lost.update(feed.losses())
+        return dict(lost)
+
+    def rows(self, source: str | None = None, timeout: float | None = None) -> Iterator[Row]:
+        """Rows as they come, until the run ends; ``row.node`` says whose each is.
+
+        Args:
+            source: only those of this data source; rows of others are passed over for good.
+            timeout: end after so many seconds without a row.
+
+        Raises:
+            UsageError: there is no such data source.
+            IgsdkError: no node is left, and one of them ended by a mistake.
+        """
+        self._known(source)
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            for row in self._rows:  # who stops in between goes on here the next time
+                if source is None or row.source == source:
+                    yield row
+                    until = None if timeout is None else time.monotonic() + timeout
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            taken = self._inbox.take(left)
+            if taken is None:
+                self._complain()
+                return
+            self._rows = _rows_of(*taken)
+
+    def batches(self, timeout: float | None = None) -> Iterator[Columns]:
+        """What waits of one node and one data source as columns, as they come.
+
+        ``columns.node`` says whose they are. Ends and raises as `rows`.
+        """
+        while (taken := self._inbox.take(timeout)) is not None:
+            share, packets = taken
+            for same in by_source(packets).values():
+                payloads = [packet.payload for packet in same]
+                columns = share.run.read_columns(same[0].source, payloads)
+                columns.node = share.name
+                yield columns
+        self._complain()
+
+    def collect(self, seconds: float | None = None) -> dict[str, Columns]:
+        """All that comes in so many seconds, or until the run ends; as `GadgetRun.collect`.
+
+        The nodes' rows stand one below the other, with a text column ``node`` where the
+        gadget has none of that name.
+        """
+        from igsdk.client.joined import join
+
+        until = None if seconds is None else time.monotonic() + seconds
+        parts: dict[str, list[Columns]] = {name: [] for name in self.gadget.sources}
+        while True:
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            batch = next(self.batches(left), None)
+            if batch is None:
+                break
+            parts.setdefault(batch.source.name, []).append(batch)
+        sources = self.gadget.sources
+        return {name: join(sources.get(name), found) for name, found in parts.items()}
+
+    def stop(self, timeout: float = _STOP_TIMEOUT) -> None:
+        """Ends the gadget on all nodes and waits for them; what came stays to be taken.
+
+        Args:
+            timeout: how many seconds to wait; then streams are cut.
+        """
+        if self._stopped:
+            return
+        self._stopped = True
+        self._unsubscribe(self)
+        until = time.monotonic() + timeout
+        feeds = self._all()
+        for feed in feeds:
+            feed.stop()
+        for feed in feeds:
+            # Who is only connecting has nothing to tell; its thread ends by itself.
+            if feed.run_now is not None:
+                feed.join(max(0.0, until - time.monotonic()))
+                if feed.is_alive():
+                    feed.abandon()
+        self._inbox.close()
+
+    def settled(self, feed: Feed) -> None:
+        """Called by a feed at each change of its state."""
+        with self._changed:
+            if feed.state == RUNNING and self._gadget is None and feed.run_now is not None:
+                self._gadget = feed.run_now.gadget
+            feeds = list(self._feeds.values())
+            # A node that left may come again; where the others failed or ended, none does.
+            over = all(one.is_over for one in feeds) and any(one.state != LEFT for one in feeds)
+            self._changed.notify_all()
+        if over:
+            self._inbox.close()
+
+    def _join(self, member: Member) -> None:
+        feed = Feed(member, self._begin, self._inbox, self, self._endless)
+        with self._changed:
+            if self._stopped:
+                return
+            before = self._feeds.get(member.name)
+            if before is not None:
+                self._gone.append(before)
+            self._feeds[member.name] = feed
+        if before is not None:
+            before.leave("another one took its place")
+        feed.start()
+
+    def _leave(self, name: str, why: str) -> None:
+        feed = self._feeds.get(name)
+        if feed is not None:
+            feed.leave(why)
+
+    def _all(self) -> list[Feed]:
+        with self._changed:
+            return [*self._gone, *self._feeds.values()]
+
+    def _wait_for_start(self) -> None:
+        """Until each node has run or failed; not long for the last ones, once one runs."""
+        patience: float | None = None
+        with self._changed:
+            while not all(feed.was_tried for feed in self._feeds.values()):
+                self._changed.wait(None if patience is None else patience - time.monotonic())
+                if patience is None and self._gadget is not None:
+                    patience = time.monotonic() + _PATIENCE
+                if patience is not None and time.monotonic() >= patience:
+                    break
+            feeds = list(self._feeds.values())
+        if self._gadget is None:
+            errors = [(one.member.name, one.error) for one in feeds]
+            raise none_of([(name, error) for name, error in errors if error], "runs the gadget")
+
+    def _known(self, source: str | None) -> None:
+        if source is not None and source not in self.gadget.sources:
+            names = ", ".join(self.gadget.sources) or "none"
+            raise UsageError(f"The gadget has no data source {source!r}.", f"There are: {names}.")
+
+    def _complain(self) -> None:
+        if self.ended and not self._stopped and self.error is not None:
+            raise self.error
+
+
+def _rows_of(share: Share, packets: list[Packet]) -> Iterator[Row]:
+    for packet in packets:
+        for row in share.run.read_rows(packet):
+            row.node = share.name
+            yield row
+
+
+def none_of(errors: list[tuple[str, IgsdkError]], does: str) -> IgsdkError:
+    """Why no node does something: the reason itself where there is one, else a list of them."""
+    if not errors:
+        return TargetUnavailable("The fleet has no members.", "Name a target, or wait for one.")
+    first = errors[0][1]
+    if len(errors) == 1:
+        return first
+    kind = type(first) if len({type(error) for _, error in errors}) == 1 else TargetUnavailable
+    told = " ".join(f"{name}: {error.cause}" for name, error in errors[:5])
+    more = f" And {len(errors) - 5} more." if len(errors) > 5 else ""
+    return kind(f"None of {len(errors)} nodes {does}. {told}{more}", first.remedy)

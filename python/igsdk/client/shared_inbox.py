@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packets of many streams for one reader: bounded as a whole, and fair to each stream.
+
+Each stream fills a share of its own, so that one that is flooded holds up no other. The
+reader is given all that waits of one stream at once: with many nodes that costs far less
+than to go from packet to packet.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from igsdk.client.inbox import OVERHEAD, Inbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from igsdk.client.run import GadgetRun
+    from igsdk.client.stream import Packet
+
+_ROOM = 256 << 20
+_LEAST = 1 << 20
+_MOST = 64 << 20
+
+
+class SharedInbox:
+    """Where the shares of many streams come together."""
+
+    def __init__(self, room: int = _ROOM) -> None:
+        self._room = room
+        self.changed = threading.Condition()
+        self._waiting: deque[Share] = deque()
+        self._shares = 0
+        self._closed = False
+
+    def share(self, name: str, run: GadgetRun, closed: Callable[[], None]) -> Share:
+        """The inbox of one more stream; `closed` is called when that stream has ended."""
+        with self.changed:
+            self._shares += 1
+        return Share(self, name, run, closed)
+
+    def give_back(self) -> None:
+        """A share is not used any more."""
+        with self.changed:
+            self._shares -= 1
+            self.changed.notify_all()
+
+    @property
+    def room(self) -> int:
+        """Bytes that one share may hold."""
+        return min(_MOST, max(_LEAST, self._room // max(1, self._shares)))
+
+    def fill(self, share: Share) -> None:
+        """Called with `changed` held: this share has its first packet."""
+        self._waiting.append(share)
+        self.changed.notify_all()
+
+    def take(self, timeout: float | None) -> tuple[Share, list[Packet]] | None:
+        """All that waits of the stream whose turn it is; None at the end or after `timeout`."""
+        with self.changed:
+            self.changed.wait_for(lambda: self._waiting or self._closed, timeout)
+            if not self._waiting:
+                return None
+            share = self._waiting.popleft()
+            packets = share.empty()
+            self.changed.notify_all()
+            return share, packets
+
+    def close(self) -> None:
+        """Nothing comes any more; what is there stays to be taken."""
+        with self.changed:
+            self._closed = True
+            self.changed.notify_all()
+
+    def is_ended(self) -> bool:
+        """Whether it is closed and empty."""
+        with self.changed:
+            return self._closed and not self._waiting
+
+
+class Share(Inbox):
+    """The inbox of one stream, as its run sees it.
+
+    Attributes:
+        name: whose stream it is.
+        run: what reads its packets.
+    """
+
+    def __init__(
+        self, whole: SharedInbox, name: str, run: GadgetRun, closed: Callable[[], None]
+    ) -> None:
+        super().__init__(changed=whole.changed)
+        self.name = name
+        self.run = run
+        self._whole = whole
+        self._tell_closed = closed
+
+    def put(self, packet: Packet) -> None:
+        size = len(packet.payload) + OVERHEAD
+        with self._changed:
+            self._changed.wait_for(lambda: self._fits(size) or self._hurried)
+            if not self._fits(size):
+                self.dropped += 1
+                return
+            self._packets.append(packet)
+            self._held += size
+            if len(self._packets) == 1:
+                self._whole.fill(self)
+
+    def empty(self) -> list[Packet]:
+        """Takes all; called with the lock held."""
+        taken = list(self._packets)
+        self._packets.clear()
+        self._held = 0
+        return taken
+
+    def hurry(self) -> None:
+        with self._changed:
+            self._hurried = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        already = self._closed
+        super().close()
+        if not already:
+            self._tell_closed()
+
+    def _fits(self, size: int) -> bool:
+        # After the end was asked for there is twice as much room, see `Inbox.hurry`.
+        room = self._whole.room * (2 if self._hurried else 1)
+        return self._held + size <= room or not self._packets
+
+
+def by_source(packets: Iterable[Packet]) -> dict[str, list[Packet]]:
+    """Packets of each data source, in the order in which the sources first appear."""
+    found: dict[str, list[Packet]] = {}
+    for packet in packets:
+        found.setdefault(packet.source.name, []).append(packet)
+    return found
