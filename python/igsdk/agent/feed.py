@@ -91,7 +91,7 @@ class Feed:
     ) -> tuple[Array, list[tuple[str, ...]]]:
         """Rows and texts of a table that this client is to be sent now."""
         table: Table = getattr(frame, name)
-        wanted = np.ones(len(table.rows), dtype=bool)
+        wanted: Array = np.ones(len(table.rows), dtype=bool)
         if not self._wanted.everything:
             chosen = frame.processes[self._wanted.chosen(frame.processes)]["instance"]
             wanted = np.isin(table.rows["process"], chosen)
@@ -128,8 +128,8 @@ class Feed:
 def _differences(table: Table, before: Table) -> tuple[Array, Array]:
     """Which rows are new or differ, and by how much their totals do."""
     known = before.numbers
-    at = np.searchsorted(known, table.numbers)
-    found = at < len(known)
+    at: Array = np.searchsorted(known, table.numbers)
+    found: Array = at < len(known)
     found[found] = known[at[found]] == table.numbers[found]
     old = np.zeros_like(table.state)
     old[found] = before.state[at[found]]

@@ -25,6 +25,9 @@ Array = Any
 
 #: events of one client that wait for it, 80 bytes each
 MOST_WAITING = 50_000
+#: seconds for which ended processes are told of: some times the resend, any interval
+KEEP_ENDED = 120.0
+_FORGET_EVERY = 10.0
 _PATIENCE = 0.1  # seconds for which the kernel's events may lie
 _NVML_EVERY = 10.0
 _CLOCK_STEP_NS = 10_000_000
@@ -84,7 +87,7 @@ class Subscriber:
             self._condition.notify_all()
 
     def _keep(self, events: Array) -> None:
-        """The newest only."""
+        """The newest only: whole batches, as long as the others are enough."""
         self._waiting.append(events[-self._keep_last :])
         self._rows += len(self._waiting[-1])
         while self._rows - len(self._waiting[0]) >= self._keep_last:
@@ -93,7 +96,10 @@ class Subscriber:
     def kept(self) -> list[Array]:
         """What is kept, for somebody who comes now."""
         with self._condition:
-            return list(self._waiting)
+            kept, beyond = list(self._waiting), self._rows - self._keep_last
+        if beyond > 0:
+            kept[0] = kept[0][beyond:]
+        return kept
 
     def take(self, timeout: float) -> list[Array]:
         """What came; waits until there is something or the run ends."""
@@ -210,8 +216,12 @@ class Hub:
         return used
 
     def _serve(self) -> None:
+        forget_at = 0.0
         while not self._closed.is_set():
             self._pump(_PATIENCE)
+            if time.monotonic() >= forget_at:
+                forget_at = time.monotonic() + _FORGET_EVERY
+                self.session.forget_ended(KEEP_ENDED)
 
     def _pump(self, timeout: float) -> None:
         with self._pumping:

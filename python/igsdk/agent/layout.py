@@ -106,6 +106,7 @@ class Source:
         if not column.shown:
             one.annotations["columns.hidden"] = "true"
         if column.type == "text":
+            one.annotations["columns.width"] = "40"
             one.kind = pb.String
             one.payloadIndex = 1 + self.texts.index(column.name) if self.fixed.names else 0
             return
@@ -113,7 +114,9 @@ class Source:
         one.flags |= _STATIC
         one.kind = _KINDS.get(type_.str[1:], pb.CString)
         one.offs, one.size = at, type_.itemsize
-        one.annotations["columns.width"] = "16" if one.kind == pb.CString else "12"
+        one.annotations["columns.width"] = str(
+            max(12, type_.itemsize if one.kind == pb.CString else 0)
+        )
 
     def _place(self, column: Column) -> tuple[np.dtype[Any], int]:
         fields = self.fixed.fields

@@ -88,9 +88,8 @@ class Runs:
             kept: events from before, to be sent first.
         """
         yield packets.description(info)
-        seq = 0
-        for source, payload in self._packets(wanted, subscriber, deadline, kept):
-            seq += 1
+        sent = self._packets(wanted, subscriber, deadline, kept)
+        for seq, (source, payload) in enumerate(sent, 1):
             yield packets.packet(seq + subscriber.skipped, source, payload)
 
     def _packets(

@@ -62,11 +62,11 @@ class Service:
                 "RemoveGadgetInstance": self._remove,
             },
         }
-        handlers: dict[str, dict[str, grpc.RpcMethodHandler]] = {
+        handlers: dict[str, dict[str, Any]] = {
             service: {name: _unary(name, answer) for name, answer in methods.items()}
             for service, methods in by_service.items()
         }
-        run = grpc.stream_stream_rpc_method_handler(self._run)
+        run: Any = grpc.stream_stream_rpc_method_handler(self._run)
         handlers["api.GadgetManager"]["RunGadget"] = run
         return [
             grpc.method_handlers_generic_handler(service, methods)
@@ -168,7 +168,7 @@ def _listen(messages: Iterator[bytes], subscriber: Subscriber) -> None:
     subscriber.stop()
 
 
-def _unary(name: str, answer: Callable[[Any], Any]) -> grpc.RpcMethodHandler:
+def _unary(name: str, answer: Callable[[Any], Any]) -> Any:
     """A method that asks and answers once; refusals end the call."""
     parse = _PARSED[name].FromString
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 IMAGE = "profile_cuda_memory"
 _PREFIX = "operator.oci.ebpf."
 _NOBODY = 0xFFFF_FFFF
-_SHORTEST, _LONGEST = 0.1, 3600.0
+_SHORTEST, _LONGEST = 0.1, 60.0  # longer, and what has ended would be missed
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _NAME = re.compile(r"(?:[^\s@]*/)?profile_cuda_memory(?::[^\s@/]*)?(?:@[^\s/]*)?")
@@ -160,7 +160,7 @@ def _duration(name: str, value: str) -> float:
         _SHORTEST <= seconds <= _LONGEST
     ):
         raise RunRefused(
-            f"{name}={value!r}: the value has to be a duration of 100ms to 1h.",
+            f"{name}={value!r}: the value has to be a duration of 100ms to 1m.",
             "Correct the parameter",
         )
     return seconds

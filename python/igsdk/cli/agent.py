@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING
 
 import click
@@ -36,6 +37,7 @@ _MOST_RUNS = 256
 @click.option("--max-runs", default=32, metavar="N", help="Streams at once (default 32).")
 @click.option("--stacks/--no-stacks", default=True, help="Whether to take stacks.")
 @click.option("--live-entries", type=int, metavar="N", help="Live allocations told apart.")
+@click.option("--check", is_flag=True, help="Only ask whether an agent serves there.")
 def agent(
     listen: tuple[str, ...],
     group: str | None,
@@ -46,6 +48,7 @@ def agent(
     max_runs: int,
     stacks: bool,
     live_entries: int | None,
+    check: bool,
 ) -> Ending:
     """Traces the CUDA memory of this machine, all the time, for clients of its sockets.
 
@@ -58,12 +61,24 @@ def agent(
     """
     from igsdk.cli.signals import Signals
 
+    if check:
+        return _check(listen)
     settings = _settings(
         listen, group, mode, (tls_cert, tls_key, tls_client_ca), max_runs, stacks, live_entries
     )
     with Signals() as signals:
         signals.started = True
         _serve(settings, signals)
+    return 0
+
+
+def _check(targets: tuple[str, ...]) -> Ending:
+    """For a health check: raises unless an agent answers at each one."""
+    from igsdk.client.remote import RemoteRuntime
+
+    for target in targets:
+        with RemoteRuntime(target, call_timeout=5.0) as daemon:
+            output.say(f"igsdk agent {daemon.version} serves {target}.")
     return 0
 
 
@@ -90,14 +105,11 @@ def _settings(
     stacks: bool,
     live_entries: int | None,
 ) -> Settings:
-    try:
-        import grpc  # noqa: F401
-        import numpy as np  # noqa: F401
-    except ImportError as error:
+    if importlib.util.find_spec("grpc") is None:
         raise ExtensionMissing(
             "The agent needs grpcio, which is not installed.",
-            "Install it: python3 -m pip install 'igsdk[remote]'.",
-        ) from error
+            "Install what it needs: pip install 'igsdk[remote]'.",
+        )
     from igsdk import _abi
     from igsdk.agent.agent import Settings
     from igsdk.agent.listen import Access

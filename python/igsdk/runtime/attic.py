@@ -37,6 +37,7 @@ class Attic:
         self._swept_ends = 0
         self._accounts = 0
         self._moved: list[Snapshot] = []
+        self._moved_at: list[float] = []  # of each of them, monotonic clock
         self._dropped = 0
         self._settled: Settled | None = None
 
@@ -74,6 +75,27 @@ class Attic:
             self._move(rested)
         self._sweep(int(ended.sum()))
 
+    def forget(self, seconds: float) -> list[int]:
+        """Lets go of processes that were moved so long ago; returns their instances.
+
+        For a session without an end. All that is known of a process goes at once, so that
+        no sum of it is ever seen with a part missing.
+        """
+        last = time.monotonic() - seconds
+        old = [
+            snapshot for snapshot, at in zip(self._moved, self._moved_at, strict=True) if at < last
+        ]
+        if not old:
+            return []
+        del self._moved[: len(old)], self._moved_at[: len(old)]
+        self._accounts -= sum(len(snapshot.accounts) for snapshot in old)
+        self._swept_ends -= len(old)
+        instances: list[int] = []
+        for snapshot in old:
+            instances += snapshot.processes["instance"].tolist()
+        self.settled.forget_processes(instances)
+        return instances
+
     def _processes(self) -> Any:
         import numpy as np
 
@@ -94,6 +116,7 @@ class Attic:
             snapshot = snapshot.without_accounts()
         snapshot = snapshot.with_stacks(self._ids_of)
         self._moved.append(snapshot)
+        self._moved_at.append(time.monotonic())
         self._tracer.recycle(slots.tolist())
         self.settled.forget_usages(np.flatnonzero(np.isin(rows.usages["slot"], slots)))
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _DEVICE_FILE = re.compile(r"/dev/nvidia\d+")
 _MAX_KNOWN = 65536
+_MANY_MET = 4096  # from which on it is looked who of them is gone
 _NS_PER_TICK = 10_000_000  # of the clock in /proc/PID/stat, which is 100 Hz everywhere
 
 
@@ -68,6 +69,15 @@ class ProcessTable:
             facts = _read_facts(pid)
             if facts is not None:
                 self._seen[instance] = facts
+
+    def forget(self, instances: list[int]) -> None:
+        """Lets go of processes that nobody asks for any more, and of those met and gone."""
+        for instance in instances:
+            self._seen.pop(instance, None)
+        if instances and len(self._met) > _MANY_MET:
+            gone = [(pid, start) for pid, start in list(self._met) if _read_start(pid) != start]
+            for key in gone:
+                self._met.pop(key, None)
 
     def _started_as(self, pid: int, comm: str) -> str | None:
         """Our own command's line, unless the process has become another program since."""

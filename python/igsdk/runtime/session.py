@@ -356,6 +356,11 @@ class Session:
             self._events.clear()
         return np.frombuffer(taken, _abi.dtype("kept_event"))
 
+    def forget_ended(self, seconds: float) -> None:
+        """Lets go of processes that ended longer ago than this, for a run without an end."""
+        with self._condition:
+            self.table.forget(self._attic.forget(seconds))
+
     def settle(self) -> None:
         """Takes in all that the kernel has handed up by now."""
         self.tracer.flush()

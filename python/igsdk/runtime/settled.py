@@ -70,6 +70,20 @@ class Settled:
         """Their usage rows are free for others."""
         self.by_usage[slots[slots < len(self.by_usage)]] = 0
 
+    def forget_processes(self, instances: list[int]) -> None:
+        """Lets go of the accounts of processes that are over and no longer asked for."""
+        n = len(self)
+        keep = ~np.isin(self._rows["process"][:n], instances)
+        if keep.all():
+            return
+        places = np.cumsum(keep) - 1
+        for name in ("_rows", "_stacks", "_ended"):
+            setattr(self, name, getattr(self, name)[:n][keep])
+        self._places = {key: int(places[row]) for key, row in self._places.items() if keep[row]}
+        slots = self._slots[keep[self._slots["row"]]]
+        slots["row"] = places[slots["row"]]
+        self._slots = slots
+
     def snapshot(self) -> Snapshot:
         """A copy of what was moved: accounts only."""
         n = len(self)
@@ -130,7 +144,7 @@ class Settled:
     def _grow(self) -> None:
         for name in ("_rows", "_stacks", "_ended"):
             old = getattr(self, name)
-            grown = np.zeros(2 * len(old), dtype=old.dtype)
+            grown = np.zeros(max(2 * len(old), 64), dtype=old.dtype)
             grown[: len(old)] = old
             setattr(self, name, grown)
 
