@@ -19,6 +19,7 @@ pin() {
 pin build/requirements-dev.in -o build/requirements-dev.txt
 pin build/requirements-proto.in -o build/requirements-proto.txt
 pin build/requirements-vm.in -o build/requirements-vm.txt
+pin build/requirements-container.in -c build/requirements-dev.txt -o build/requirements-container.txt
 [ ! -f tests/requirements-clients.in ] || pin tests/requirements-clients.in \
     -c build/requirements-dev.txt -o tests/requirements-clients.txt
 [ ! -f tests/requirements-frames.in ] || pin tests/requirements-frames.in \

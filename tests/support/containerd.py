@@ -17,7 +17,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +56,7 @@ class Containerd:
     def load(self, root: Path, name: str) -> None:
         """Makes an image of one layer of a folder."""
         archive = self.folder / "image.tar"
-        _write_archive(root, name, archive)
+        write_archive(root, name, archive)
         subprocess.run(self.ctr("images", "import", str(archive)), check=True, capture_output=True)
         archive.unlink()
 
@@ -97,7 +97,7 @@ def _await(served: Containerd, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.05)
 
 
-def _write_archive(root: Path, name: str, archive: Path) -> None:
+def write_archive(root: Path, name: str, archive: Path, command: Sequence[str] = ()) -> None:
     """The form that `docker save` writes: a manifest, a configuration, a layer."""
     layer = archive.with_name("layer.tar")
     with tarfile.open(layer, "w") as tar:
@@ -106,7 +106,7 @@ def _write_archive(root: Path, name: str, archive: Path) -> None:
     configuration = {
         "architecture": _ARCHITECTURES[platform.machine()],
         "os": "linux",
-        "config": {},
+        "config": {"Cmd": list(command)},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
     }
     text = json.dumps(configuration).encode()
