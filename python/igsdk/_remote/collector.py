@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from igsdk._events import Event, ProcessInfo, Stack
+    from igsdk._remote.occurrences import Came
     from igsdk._remote.selection import RemoteSelection
     from igsdk.client.columns import Array, Columns
     from igsdk.client.member import PodRef
 
     PodOf = Callable[[str, str], PodRef | None]
+
+_MOST_UNDECIDED = 4096  # events of processes that nobody has told of yet
 
 
 class Collector:
@@ -61,6 +64,7 @@ class Collector:
         self.highest = Highest(self.counted)
         self.events = Occurrences(wants, self._moment)
         self._pod_of = pod_of
+        self._undecided: list[tuple[Came, str]] = []
         self._takers = {
             rows.STACKS: self._take_stacks,
             rows.PROCESSES: self._take_processes,
@@ -83,6 +87,7 @@ class Collector:
         self.came[node, columns.source.name] += 1
         if columns.source.name == rows.PROCESSES:
             self.find_homes()
+            self.decide()
 
     def counted(self) -> list[Books]:
         """The books that count: of each boot those of one daemon."""
@@ -182,24 +187,47 @@ class Collector:
 
     def _take_events(self, columns: Columns, node: str) -> None:
         for row in range(columns.rows):
-            boot, instance = (rows.number(columns, name, row) for name in ("boot", "process"))
-            process = self.process(boot, instance) or caller_info(
-                columns, row, self._node_name(node)
-            )
-            event = event_of(columns, row, process, self._stack_of(columns, row))
-            if event is not None and self._is_meant(event, node):
-                self.events.take(event)
+            process = caller_info(columns, row, self._node_name(node))
+            event = event_of(columns, row, process, None)
+            if event is None:
+                continue
+            came = event, self._stack_number(columns, row)
+            if self.selection and self.process(event.boot, process.instance) is None:
+                if len(self._undecided) < _MOST_UNDECIDED:
+                    self._undecided.append((came, node))
+                continue
+            self._keep_event(came, node)
 
-    def _stack_of(self, columns: Columns, row: int) -> Stack | None:
+    def _stack_number(self, columns: Columns, row: int) -> int:
         if not has_texts(columns):
-            return self.stacks.get(rows.number(columns, "stack", row))
+            return rows.number(columns, "stack", row)
         stack = gadget_stack(columns, row)
-        return self.stacks.setdefault(stack.id, stack) if stack else None
+        return self.stacks.setdefault(stack.id, stack).id if stack else 0
 
-    def _is_meant(self, event: Event, node: str) -> bool:
-        """Whether its process is one of those, and its feed the one that counts of its boot."""
+    def _keep_event(self, came: Came, node: str) -> None:
+        """If its process is meant, and its feed is the one of its boot that counts."""
+        event = came[0]
         chain = self.feeds.chosen().get(event.boot)
-        return (chain is None or node in chain.nodes) and self.selection.has(event.process)
+        process = self.process(event.boot, event.process.instance) or event.process
+        if (chain is None or node in chain.nodes) and self.selection.has(process):
+            self.events.take(came)
+
+    def decide(self) -> None:
+        """Takes or leaves events whose process was not known when they came; to be called at
+        the end too, when nobody will tell of it any more."""
+        undecided, self._undecided = self._undecided, []
+        for came, node in undecided:
+            self._keep_event(came, node)
+
+    def told(self, came: Came) -> Event:
+        """An event with its stack and its process, as they are known by now."""
+        event, stack = came
+        process = self.process(event.boot, event.process.instance) or event.process
+        return replace(event, process=process, stack=self.stacks.get(stack))
+
+    def failures(self) -> list[Event]:
+        """The latest failures."""
+        return [self.told(came) for came in self.events.failures]
 
     def _take_losses(self, columns: Columns, _: str) -> None:
         for key, counts in rows.loss_counts(columns).items():

@@ -21,6 +21,7 @@ _MOST_HELD = 64 << 20  # bytes of what was in use at failures
 _KEPT_FAILURES = 100
 
 EventKey = tuple[int, int, int, int]
+Came = tuple["Event", int]
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Moment:
 
 @dataclass
 class Occurrences:
-    """Events as they come.
+    """Events as they come, each with the id of its stack: the stack may come after it.
 
     Attributes:
         wants: "all", "failures" or "none" of them wait to be taken.
@@ -53,9 +54,9 @@ class Occurrences:
 
     wants: str
     now: Callable[[], Moment]
-    waiting: deque[Event] = field(default_factory=deque)
+    waiting: deque[Came] = field(default_factory=deque)
     unread: int = 0
-    failures: deque[Event] = field(default_factory=lambda: deque(maxlen=_KEPT_FAILURES))
+    failures: deque[Came] = field(default_factory=lambda: deque(maxlen=_KEPT_FAILURES))
     _latest: Moment | None = None
     _moments: OrderedDict[EventKey, Moment] = field(default_factory=OrderedDict)
     _seen: OrderedDict[tuple[int, ...], None] = field(default_factory=OrderedDict)
@@ -64,19 +65,20 @@ class Occurrences:
         """What is in use has changed since the last failure."""
         self._latest = None
 
-    def take(self, event: Event) -> None:
+    def take(self, came: Came) -> None:
         """Keeps an event, unless it came before: after a break a daemon may repeat some."""
+        event = came[0]
         if not self._is_new(event):
             return
         if event.type == "failure":
-            self.failures.append(event)
+            self.failures.append(came)
             self._remember(event)
         if self.wants == "none" or (self.wants == "failures" and event.type != "failure"):
             return
         if len(self.waiting) >= _MOST_WAITING:
             self.unread += 1
             return
-        self.waiting.append(event)
+        self.waiting.append(came)
 
     def moment(self, event: Event) -> Moment | None:
         """What was in use at the last batch before a failure, None where it was not kept."""

@@ -69,7 +69,7 @@ def ledger_of(collector: Collector, moment: Moment | None = None) -> Ledger:
         ledger.update_losses(losses_of(books), boot=boot, epoch=chain.epochs[0])
     ledger.update_stacks(collector.stacks.values())
     ledger.update_losses({}, notes_of(collector))
-    ledger.update_failures(collector.events.failures)
+    ledger.update_failures(collector.failures())
     return ledger
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from igsdk._errors import AnswerInvalid, IgsdkError, UsageError
 from igsdk._remote.collector import Collector
 from igsdk._remote.profiles import attached_of, ledger_of, losses_of, metadata_of, notes_of
+from igsdk._units import plural
 from igsdk.client.cuda_rows import HEAP, PROCESSES, REPORT, check_sources
 
 if TYPE_CHECKING:
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from igsdk._events import AttachedLibrary, Event, ProcessInfo, Stack
-    from igsdk._remote.collector import PodOf
     from igsdk._remote.occurrences import Moment
     from igsdk._remote.selection import RemoteSelection
     from igsdk.client.columns import Columns
+    from igsdk.client.feed import NodeState
     from igsdk.client.gadget import Gadget
+    from igsdk.client.member import Where
     from igsdk.profile import Profile
 
 _FIRST_ROWS = 3.0  # seconds that the agent's first rows may take, before a run is there
@@ -30,7 +32,7 @@ _LAST_ROWS = 3.0  # seconds that Inspektor Gadget's next rows may take, before a
 
 
 class Stream(Protocol):
-    """What a run needs of a GadgetRun or a FleetRun."""
+    """What a run needs of a FleetRun."""
 
     @property
     def gadget(self) -> Gadget: ...
@@ -38,6 +40,7 @@ class Stream(Protocol):
     def error(self) -> IgsdkError | None: ...
     def batches(self, timeout: float | None = None) -> Iterator[Columns]: ...
     def losses(self) -> dict[str, int]: ...
+    def nodes(self) -> list[NodeState]: ...
     def stop(self) -> None: ...
     def __enter__(self) -> Any: ...
     def __exit__(self, *_: Any) -> None: ...
@@ -53,6 +56,7 @@ class RemoteRun:
         start: makes the stream of rows.
         target: for the profile's header.
         image: the gadget that was asked for.
+        where: who is behind a container, if somebody knows.
     """
 
     #: commands are started by `local:` only
@@ -67,12 +71,13 @@ class RemoteRun:
         events: str,
         target: str,
         image: str,
-        pod_of: PodOf | None = None,
+        where: Where | None = None,
     ) -> None:
         self._start = start
         self._target = target
         self._image = image
-        self._collector = Collector(selection, events, pod_of)
+        self._where = where
+        self._collector = Collector(selection, events, where.pod_of if where else None)
         self._stream: Stream | None = None
         self._changed = threading.Condition()
         self._error: IgsdkError | None = None
@@ -124,10 +129,9 @@ class RemoteRun:
         """What ended the rows before their time; None while they come or ended well."""
         return self._error or (self._stream.error if self._stream else None)
 
-    def nodes(self) -> list[Any]:
-        """How each node is; empty for a single daemon. See ``FleetRun.nodes``."""
-        nodes = getattr(self._stream, "nodes", None)
-        return list(nodes()) if nodes else []
+    def nodes(self) -> list[NodeState]:
+        """How each node is, those that failed or left too; with the gaps in its rows."""
+        return self._stream.nodes() if self._stream else []
 
     def stop(self) -> None:
         """Ends tracing and keeps what was collected. A second call does nothing."""
@@ -142,6 +146,7 @@ class RemoteRun:
             if self._reader is not None:
                 self._reader.join()
             with self._changed:
+                self._collector.decide()
                 self._over = True
                 self._changed.notify_all()
 
@@ -166,7 +171,7 @@ class RemoteRun:
                     if self._over and not self._stopped and self.error is not None:
                         raise self.error
                     return
-                event = waiting.popleft()
+                event = self._collector.told(waiting.popleft())
             yield event
 
     def _has_event(self) -> bool:
@@ -248,15 +253,19 @@ class RemoteRun:
         return profile
 
     def _own_notes(self) -> list[str]:
-        """Of the streams: what broke, and for how long."""
-        notes = [f"{self.error}"] if self.error and not self.nodes() else []
+        """Of the streams: what broke, and for how long; and of pods that have no name."""
+        notes = [f"{self._error}"] if self._error else []
         for node in self.nodes():
-            if node.error is not None:
+            if node.error is not None and not node.gaps:
                 notes.append(f"{node.name}: {node.error}")
-            notes += [
-                f"{node.name}: its rows did not come for {gap.seconds:.1f} s." for gap in node.gaps
-            ]
-        return notes
+            if node.gaps:
+                seconds = sum(gap.seconds for gap in node.gaps)
+                times = plural(len(node.gaps), "time")
+                notes.append(
+                    f"{node.name}: its rows were missing {times}, {seconds:.1f} s together"
+                    f"{f' ({node.error.cause})' if node.error else ''}."
+                )
+        return notes + (list(self._where.notes) if self._where else [])
 
     def _await_last_rows(self) -> None:
         """Inspektor Gadget may lose the last rows of a run that it stops; so the next ones
@@ -286,7 +295,7 @@ class RemoteRun:
         try:
             for columns in self._stream.batches():
                 with self._changed:
-                    self._collector.take(columns, getattr(columns, "node", ""))
+                    self._collector.take(columns, columns.node)
                     self._changed.notify_all()
         except IgsdkError as error:
             self._error = error

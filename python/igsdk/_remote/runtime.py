@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from igsdk import _abi
 from igsdk._errors import UsageError
 from igsdk._remote.run import RemoteRun
 from igsdk._remote.selection import RemoteSelection, parameters
+from igsdk.client.fleet import Fleet, ListedMembers
 from igsdk.client.remote import RemoteRuntime
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from igsdk._remote.run import Stream
     from igsdk.client.gadget import Gadget
+    from igsdk.client.member import Where
 
 GADGET = "profile_cuda_memory"
 
@@ -36,7 +39,7 @@ class _Profiling:
         node: str | None = None,
         events: str = "failures",
         stacks: bool = True,
-        gadget: str = GADGET,
+        gadget: str | None = None,
         **local: object,
     ) -> RemoteRun:
         """Makes a run, to be used as a context manager; nothing is asked before it is entered.
@@ -50,7 +53,7 @@ class _Profiling:
             namespace, pod, node: only what runs there; patterns such as ``vllm-*``.
             events: which of them :meth:`RemoteRun.events` gives: "all", "failures" or "none".
             stacks: whether to take stacks, where the daemon takes them for us.
-            gadget: the image to run; the agent has only one, of this name.
+            gadget: the image to run; profile_cuda_memory if not given, the agent's only one.
             local: what `local:` takes beside these; only its defaults are taken here.
 
         Raises:
@@ -63,30 +66,48 @@ class _Profiling:
         pids = (pid,) if isinstance(pid, int) else tuple(pid or ())
         selection = RemoteSelection(pids, command, mount_ns, namespace, pod, node)
 
+        image = gadget or GADGET
+
         def wanted(of: Gadget) -> Mapping[str, Any]:
             return parameters(of, selection, events, stacks)
 
         return RemoteRun(
-            lambda: self._rows(gadget, wanted),
+            lambda: self._rows(image, wanted),
             selection,
             events,
             self.target,
-            gadget,
-            self._pod_of(),
+            image,
+            self._where(),
         )
 
     def _rows(self, image: str, wanted: Any) -> Stream:
         raise NotImplementedError
 
-    def _pod_of(self) -> Any:
+    def _where(self) -> Where | None:
         return None
 
 
 class DaemonTarget(_Profiling, RemoteRuntime):
-    """One daemon: Inspektor Gadget's, or `igsdk agent`."""
+    """One daemon: Inspektor Gadget's, or `igsdk agent`; takes what `RemoteRuntime` takes."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._again = partial(RemoteRuntime, *arguments, **settings)
 
     def _rows(self, image: str, wanted: Any) -> Stream:
-        return self.run(image, wanted(self.describe(image)))
+        """Through a fleet of one, which connects again where a stream breaks."""
+        alone = Fleet(ListedMembers([self.target], lambda _: self._again()), self.target)
+        return alone.run(image, wanted, endless=True)
+
+
+class FleetTarget(_Profiling, Fleet):
+    """Many daemons as one: a list of targets, or a cluster; takes what `Fleet` takes."""
+
+    def _rows(self, image: str, wanted: Any) -> Stream:
+        return self.run(image, wanted, endless=True)
+
+    def _where(self) -> Where | None:
+        return self.where
 
 
 def _only_here(target: str, local: Mapping[str, object]) -> None:
