@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 import uuid
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import simdriver
+from tests.support.agents import agent_process
 from tests.support.held import BACKWARD, MAIN, MALLOC, MIB, NAMELESS, profile, row
 from tests.support.pyroscope import Server, running
 
@@ -151,6 +153,27 @@ def test_forward_a_service(server: Server, service: str, tmp_path: Path) -> None
     (stack,) = server.stacks(f"{service}.gpu_memory.inuse_space{{}}", time.time() - 1) or [""]
     assert stack.endswith("allocate_leaf;cuMemAlloc_v2")
     assert "pushed" in said.splitlines()[-1]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="tracing takes root")
+def test_forward_from_an_agent(server: Server, service: str, tmp_path: Path) -> None:
+    """Over `igsdk agent`, once: what was allocated and never freed is what is in use."""
+    socket = Path(tempfile.mkdtemp(prefix="igsdk-agent-")) / "s"
+    began, labels = time.time(), ["--label", f"service_name={service}"]
+    with agent_process(socket):
+        played = _play(f"{SETUP}; repeat 2000 {{ sleep 50; alloc &p 1K }}")
+        try:
+            command = [*FORWARD, "--pyroscope", server.url, "--target", f"unix://{socket}"]
+            command += ["--pid", str(played.pid), "--once", "--interval", "2s", *labels]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        finally:
+            played.kill()
+            played.wait()
+    assert done.returncode == 0, done.stderr
+    name = f"{service}.gpu_memory"
+    allocated = _sum(server, f"{name}.alloc_space{{}}", began)
+    assert allocated >= 1024, done.stderr
+    assert allocated == _sum(server, f"{name}.inuse_space{{}}", began)
 
 
 def _sum(server: Server, query: str, began: float) -> int:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: filters of a run that are passed on when they are given
 _FILTERS = ("pid", "command", "mount_ns", "namespace", "pod", "node")
+# How long the end of a target's run may go unnoticed, in seconds.
+_IDLE = 1.0
 _SETTINGS = ("name", "tenant", "ca", "timeout", "lines")
 
 
@@ -97,11 +99,12 @@ def forward(
         forwarder = _forwarder(run, server, interval, not no_verify)
         output.say(f"pushes to {server.host} every {interval:g} s; ctrl-C ends it.")
         try:
-            _loop(forwarder, server, signals, interval if once else duration, options)
+            _loop(run, forwarder, server, signals, interval if once else duration, options)
         finally:
             _finish(run, forwarder)
-    if forwarder.error is not None:
-        raise forwarder.error
+        error = forwarder.error or _error(run)
+    if error is not None:
+        raise error
     return 0
 
 
@@ -121,6 +124,10 @@ def _check(server: Pyroscope) -> None:
 def _start(stack: contextlib.ExitStack, targets: Sequence[str], filters: Mapping[str, Any]) -> Any:
     from igsdk._connect import connect
 
+    if filters["node"] and set(targets) <= {"local:"}:
+        raise UsageError(
+            "This machine alone has no nodes.", "Leave --node away, or name a cluster."
+        )
     target: Any = targets[0] if len(targets) == 1 else list(targets) or "local:"
     runtime: Any = stack.enter_context(connect(target))
     chosen = {name: list(v) if name == "pid" else v for name, v in filters.items() if v}
@@ -133,7 +140,14 @@ def _forwarder(run: Any, server: Pyroscope, interval: float, verify: bool) -> Fo
     return Forwarder(run.profile, server, interval, output.say, verify)
 
 
+def _error(run: Any) -> IgsdkError | None:
+    """Why a target's run has ended by itself; None: it goes on."""
+    error: IgsdkError | None = getattr(run, "error", None)
+    return error
+
+
 def _loop(
+    run: Any,
     forwarder: Forwarder,
     server: Pyroscope,
     signals: Signals,
@@ -149,9 +163,9 @@ def _loop(
         forwarder.push()
 
     watch = Watch(None, signals, duration)
-    while not watch.over():
+    while not watch.over() and _error(run) is None:
         left = [wait for wait in (forwarder.left(), watch.left()) if wait is not None]
-        signals.wait([], min(left))
+        signals.wait([], min(_IDLE, *left))
         if forwarder.left() == 0.0 and not watch.over():
             push()
     if not signals.urgent:
