@@ -214,8 +214,8 @@ def test_streams(name: str) -> None:
     given = [packet for data in recorded.responses if (packet := stream.take(data))]
     assert len(recorded.responses) == events
     assert [packet.seq for packet in given] == list(range(1, packets + 1))
-    assert Counter(line.level for line in stream.logs) == levels
-    assert all(line.text.strip() for line in stream.logs)
+    assert Counter(line.level for line in stream.journal.lines()) == levels
+    assert all(line.text.strip() for line in stream.journal.lines())
     assert stream.losses == no_losses()
 
 

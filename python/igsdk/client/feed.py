@@ -7,7 +7,6 @@ import random
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,14 +19,18 @@ if TYPE_CHECKING:
     from igsdk.client.remote import RemoteRuntime
     from igsdk.client.run import GadgetRun
     from igsdk.client.shared_inbox import Share, SharedInbox
+    from igsdk.client.stream import Journal
 
     Begin = Callable[[RemoteRuntime], GadgetRun]
+    _Moment = tuple[float, float]  # wall and monotonic, in seconds
 
 CONNECTING, RUNNING, BROKEN = "connecting", "running", "broken"
 FAILED, LEFT, ENDED = "failed", "left", "ended"
 _OVER = (FAILED, LEFT, ENDED)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+_SHORT_RUN = 5.0  # who breaks sooner than that is not tried again at once
 _LAST_WORDS = 2.0  # seconds for the rest of a member that leaves
+_STOP_TIMEOUT = 30.0
 _KEPT_GAPS = 100
 
 
@@ -66,7 +69,14 @@ class NodeState:
 
 
 class Owner(Protocol):
-    """Whose feed it is."""
+    """Whose feed it is.
+
+    Attributes:
+        inbox, journal: where packets and log lines go.
+    """
+
+    inbox: SharedInbox
+    journal: Journal
 
     def settled(self, feed: Feed) -> None:
         """It runs, or failed, or is over; called at each change."""
@@ -81,10 +91,17 @@ class Feed(threading.Thread):
     Args:
         begin: makes the run on a connection.
         endless: whether a run that ends by itself is a break too.
+        before: who looked after this member's predecessor of the same name, such as the
+            pod that was there before; the time without either is a gap.
     """
 
     def __init__(
-        self, member: Member, begin: Begin, inbox: SharedInbox, owner: Owner, endless: bool
+        self,
+        member: Member,
+        begin: Begin,
+        owner: Owner,
+        endless: bool,
+        before: Feed | None = None,
     ) -> None:
         super().__init__(name=f"igsdk {member.name}", daemon=True)
         self.member = member
@@ -92,13 +109,15 @@ class Feed(threading.Thread):
         self.error: IgsdkError | None = None
         self.run_now: GadgetRun | None = None
         self.version = ""
-        self._begin, self._inbox, self._owner, self._endless = begin, inbox, owner, endless
+        self._begin, self._owner, self._endless = begin, owner, endless
         self._wake = threading.Event()
         self._leaving = ""  # why
         self._stopping = False
+        self._until = 0.0  # when a stop has to be done
         self._ran = False
-        self._broken_at: tuple[float, float] | None = None  # wall and monotonic
-        self._gaps: list[Gap] = []
+        self._over_at: _Moment | None = None
+        self._broken_at: _Moment | None = before.left_at() if before else None
+        self._gaps: list[Gap] = before.gaps() if before else []
         self._gap_count, self._gap_seconds = 0, 0.0
         self._lost: Counter[str] = Counter()  # by earlier runs
         self._shares: list[Share] = []
@@ -119,8 +138,22 @@ class Feed(threading.Thread):
             self.member.labels,
             self.version,
             self.error,
-            (*self._gaps, *self._open_gap()),
+            tuple(self.gaps()),
         )
+
+    def gaps(self) -> list[Gap]:
+        """Those that are over, and the one that goes on."""
+        return [*self._gaps, *self._open_gap()]
+
+    def left_at(self) -> _Moment | None:
+        """Since when there are no rows of it any more; None where there never were any."""
+        if not self._ran:
+            return None
+        return self._over_at or _now()
+
+    def may_be_forgotten(self) -> bool:
+        """Whether it is over, and all of its packets were read."""
+        return not self.is_alive() and all(share.ended for share in list(self._shares))
 
     def losses(self) -> dict[str, int]:
         """By cause; gaps and their whole seconds among them."""
@@ -132,8 +165,9 @@ class Feed(threading.Thread):
         lost["gap_seconds"] += round(self._gap_seconds + sum(gap.seconds for gap in open_gap))
         return dict(lost)
 
-    def stop(self) -> None:
-        """Asks for the end; `join` waits for it."""
+    def stop(self, timeout: float = _STOP_TIMEOUT) -> None:
+        """Asks for the end, and for the stream's cut after so many seconds; does not wait."""
+        self._until = time.monotonic() + timeout
         self._stopping = True
         self._wake.set()
 
@@ -146,38 +180,42 @@ class Feed(threading.Thread):
         """The thread's work."""
         pause = _FIRST_PAUSE
         while not self._is_wanted_no_more():
-            started = self._once()
-            pause = _FIRST_PAUSE if started else min(2 * pause, _LONGEST_PAUSE)
+            ran = self._once()
             if self.is_over:
                 break
-            self._wake.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+            pause = _FIRST_PAUSE if ran > _SHORT_RUN else min(2 * pause, _LONGEST_PAUSE)
+            if not self._is_wanted_no_more():
+                self.run_now = None
+                self._wake.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+        self._over_at = self._broken_at or _now()
+        self._close_gap()
         if not self.is_over:
             self._be(LEFT if self._leaving else ENDED)
 
     def _is_wanted_no_more(self) -> bool:
         return self._stopping or bool(self._leaving)
 
-    def _once(self) -> bool:
-        """One connection and its run, to its end; returns whether it started."""
+    def _once(self) -> float:
+        """One connection and its run, to its end; returns how many seconds it ran."""
         self._wake.clear()
-        if self._is_wanted_no_more():
-            return False
-        started = False
+        began = time.monotonic()
         try:
             with self.member.connect() as runtime:
                 self.version = runtime.version
                 run = self._begin(runtime)
-                started = self._follow(run)
+                began = time.monotonic()
+                if not self._is_wanted_no_more():
+                    self._follow(run)
         except IgsdkError as error:
             self._fail(error)
         except Exception as error:  # whatever it is, the other nodes go on
             said = f"What {self.member.name} does is beyond igsdk: {error!r}."
             self._fail(AnswerInvalid(said, "Report it."))
-        return started
+        return time.monotonic() - began
 
-    def _follow(self, run: GadgetRun) -> bool:
-        share = self._inbox.share(self.member.name, run, self._wake.set)
-        run.deliver_to(share)
+    def _follow(self, run: GadgetRun) -> None:
+        share = self._owner.inbox.share(self.member.name, run, self._wake.set)
+        run.deliver_to(share, self._owner.journal, self.member.name)
         self._remember(share)
         try:
             with run:
@@ -185,16 +223,20 @@ class Feed(threading.Thread):
                 self._close_gap()
                 self._be(RUNNING)
                 self._wake.wait()
-                run.stop(*([_LAST_WORDS] if self._leaving else []))
+                run.stop(self._time_left())
         finally:
-            self._inbox.give_back()
+            self._owner.inbox.give_back()
         if self._is_wanted_no_more():
-            return True
+            return
         if run.error is None and not self._endless:
             self._be(ENDED)
         else:
             self._fail(run.error or _ended(self.member.name))
-        return True
+
+    def _time_left(self) -> float:
+        if self._stopping:
+            return max(0.0, self._until - time.monotonic())
+        return _LAST_WORDS if self._leaving else _STOP_TIMEOUT
 
     def _remember(self, share: Share) -> None:
         """Of runs whose packets were all read only the losses are kept."""
@@ -207,7 +249,7 @@ class Feed(threading.Thread):
         self.error = error
         again = self._ran or isinstance(error, TargetUnavailable)
         if self._ran and self._broken_at is None:
-            self._broken_at = (time.time(), time.monotonic())
+            self._broken_at = _now()
         if not self._is_wanted_no_more():
             self._be(BROKEN if again else FAILED)
 
@@ -217,9 +259,7 @@ class Feed(threading.Thread):
 
     def _open_gap(self) -> tuple[Gap, ...]:
         began = self._broken_at
-        if began is None or self.is_over:
-            return ()
-        return (Gap(began[0], time.monotonic() - began[1]),)
+        return () if began is None else (Gap(began[0], time.monotonic() - began[1]),)
 
     def _close_gap(self) -> None:
         for gap in self._open_gap():
@@ -228,11 +268,9 @@ class Feed(threading.Thread):
             self._gap_seconds += gap.seconds
         self._broken_at = None
 
-    def abandon(self) -> None:
-        """Cuts the stream of a thread that does not come to its end."""
-        with suppress(Exception):
-            if self.run_now is not None:
-                self.run_now.stop(0)
+
+def _now() -> _Moment:
+    return time.time(), time.monotonic()
 
 
 def _ended(name: str) -> TargetUnavailable:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import secrets
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from igsdk._errors import IgsdkError, UsageError
+from igsdk.client.at_once import ask_all, none_of
 from igsdk.client.feed import FAILED, RUNNING, NodeState
-from igsdk.client.fleet_run import FleetRun, none_of
+from igsdk.client.fleet_run import FleetRun
 from igsdk.client.member import Member
 from igsdk.client.remote import RemoteRuntime
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     Answer = TypeVar("Answer")
     #: values, or what makes them of what a node's daemon says of the gadget
     Params = Mapping[str, Any] | Callable[[Gadget], Mapping[str, Any]] | None
-
-_AT_ONCE = 16  # nodes that are asked at the same time
 
 
 class ListedMembers:
@@ -74,6 +72,10 @@ class Fleet:
     Args:
         membership: who belongs to it, which may change.
         target: for messages.
+
+    Attributes:
+        errors: what went wrong at the latest question, by the member's name. A run says
+            this in its own `nodes`.
     """
 
     def __init__(self, membership: Membership, target: str) -> None:
@@ -82,6 +84,7 @@ class Fleet:
         self._members: dict[str, Member] = {}
         self._runs: dict[FleetRun, tuple[Callable[..., None], Callable[..., None]]] = {}
         self._lock = threading.RLock()
+        self.errors: dict[str, IgsdkError] = {}
         membership.start(self._joined, self._left)
 
     def __enter__(self) -> Fleet:
@@ -122,7 +125,7 @@ class Fleet:
         Raises:
             IgsdkError: no node does.
         """
-        answers = self._ask(lambda runtime: runtime.describe(image, params))
+        answers = self._ask(lambda runtime: runtime.describe(image, params), first=True)
         return self._first(answers, "describes the gadget")
 
     def run(
@@ -158,15 +161,14 @@ class Fleet:
         """Makes an instance of one name on every node; see `RemoteRuntime.create`.
 
         Returns:
-            The first node's; ``nodes`` has the names of all where it was made, ``message``
-            what went wrong on others.
+            The first node's; ``nodes`` has the names of all where it was made, ``errors``
+            of this what went wrong on others.
         """
         name = name or f"igsdk-{secrets.token_hex(4)}"
         answers = self._ask(lambda runtime: runtime.create(image, params, name=name, tags=tags))
         first = self._first(answers, "makes the instance")
         made = [member.name for member, one in answers if not isinstance(one, IgsdkError)]
-        wrong = [f"{member.name}: {one}" for member, one in answers if isinstance(one, IgsdkError)]
-        return replace(first, nodes=tuple(made), message=" ".join(wrong))
+        return replace(first, nodes=tuple(made))
 
     def instances(self) -> list[Instance]:
         """The instances of all nodes; ``nodes`` has the name of each one's.
@@ -207,27 +209,25 @@ class Fleet:
         self._first(self._ask(gone), "removes the instance")
 
     def _ask(
-        self, question: Callable[[RemoteRuntime], Answer]
+        self, question: Callable[[RemoteRuntime], Answer], *, first: bool = False
     ) -> list[tuple[Member, Answer | IgsdkError]]:
-        """The answers of all nodes, or their errors."""
+        """The answers of all nodes, or their errors; `first`: one that answers is enough."""
 
-        def ask(member: Member) -> Answer | IgsdkError:
-            try:
-                with member.connect() as runtime:
-                    return question(runtime)
-            except IgsdkError as error:
-                return error
+        def ask(member: Member) -> Answer:
+            with member.connect() as runtime:
+                return question(runtime)
 
-        members = self.members
-        with ThreadPoolExecutor(_AT_ONCE, "igsdk ask") as pool:
-            return list(zip(members, pool.map(ask, members), strict=True))
+        answers = ask_all(self.members, ask, first=first)
+        self.errors = {
+            member.name: answer for member, answer in answers if isinstance(answer, IgsdkError)
+        }
+        return answers
 
     def _first(self, answers: list[tuple[Member, Answer | IgsdkError]], does: str) -> Answer:
         for _, answer in answers:
             if not isinstance(answer, IgsdkError):
                 return answer
-        errors = [(member.name, one) for member, one in answers if isinstance(one, IgsdkError)]
-        raise none_of(errors, does)
+        raise none_of(list(self.errors.items()), does)
 
     def _subscribe(
         self, run: FleetRun, joined: Callable[[Member], None], left: Callable[[str, str], None]

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
-from igsdk._errors import TargetUnavailable, UsageError
+from igsdk._errors import UsageError
+from igsdk.client.at_once import none_of
 from igsdk.client.feed import LEFT, RUNNING, Feed
 from igsdk.client.shared_inbox import SharedInbox, by_source
+from igsdk.client.stream import Journal, no_losses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from igsdk.client.gadget import Gadget
     from igsdk.client.member import Member
     from igsdk.client.rows import Row
+    from igsdk.client.schema import DataSource
     from igsdk.client.shared_inbox import Share
     from igsdk.client.stream import LogLine, Packet
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     Left = Callable[[str, str], None]
 
 _STOP_TIMEOUT, _LEAVE_TIMEOUT = 30.0, 5.0
+_CUT = 5.0  # seconds that a stream's end may take after it was cut
 _PATIENCE = 10.0  # seconds for the other nodes, when the first one runs
 
 
@@ -55,13 +59,16 @@ class FleetRun:
         self._begin = begin
         self._subscribe, self._unsubscribe = subscribe, unsubscribe
         self._endless = endless
-        self._inbox = SharedInbox()
+        self.inbox = SharedInbox()
+        self.journal = Journal()
         self._feeds: dict[str, Feed] = {}
         self._gone: list[Feed] = []  # replaced by others of the same name
+        self._lost: Counter[str] = Counter()  # by those that are not even there any more
         self._changed = threading.Condition()
         self._gadget: Gadget | None = None
         self._entered = self._stopped = False
         self._rows: Iterator[Row] = iter(())
+        self._pending: deque[tuple[Share, list[Packet]]] = deque()
 
     def __enter__(self) -> FleetRun:
         if self._entered:
@@ -105,12 +112,12 @@ class FleetRun:
     @property
     def ended(self) -> bool:
         """Whether nothing comes any more, and all that came was taken."""
-        return self._inbox.is_ended()
+        return self.inbox.is_ended() and not self._pending
 
     @property
     def logs(self) -> list[LogLine]:
-        """What the daemons logged for this run: of each the latest 1,000 lines."""
-        return [line for feed in self._all() if feed.run_now for line in feed.run_now.logs]
+        """What the daemons logged for this run: the latest 1,000 lines, each with its node."""
+        return self.journal.lines()
 
     def nodes(self) -> list[NodeState]:
         """How each node is, those that left included, by name."""
@@ -123,7 +130,9 @@ class FleetRun:
 
         ``gap_seconds`` has how long they were; `nodes` has them one by one.
         """
-        lost: Counter[str] = Counter()
+        lost = Counter(no_losses())
+        with self._changed:
+            lost.update(self._lost)
         for feed in self._all():
             lost.update(feed.losses())
         return dict(lost)
@@ -146,10 +155,10 @@ class FleetRun:
                 if source is None or row.source == source:
                     yield row
                     until = None if timeout is None else time.monotonic() + timeout
-            left = None if until is None else until - time.monotonic()
-            if left is not None and left <= 0:
+            left = _left(until)
+            if left == 0:
                 return
-            taken = self._inbox.take(left)
+            taken = self._pending.popleft() if self._pending else self.inbox.take(left)
             if taken is None:
                 self._complain()
                 return
@@ -160,13 +169,9 @@ class FleetRun:
 
         ``columns.node`` says whose they are. Ends and raises as `rows`.
         """
-        while (taken := self._inbox.take(timeout)) is not None:
-            share, packets = taken
-            for same in by_source(packets).values():
-                payloads = [packet.payload for packet in same]
-                columns = share.run.read_columns(same[0].source, payloads)
-                columns.node = share.name
-                yield columns
+        while (waiting := self._next(timeout)) is not None:
+            share, packets = waiting
+            yield share.columns(packets[0].source, [packet.payload for packet in packets])
         self._complain()
 
     def collect(self, seconds: float | None = None) -> dict[str, Columns]:
@@ -178,17 +183,22 @@ class FleetRun:
         from igsdk.client.joined import join
 
         until = None if seconds is None else time.monotonic() + seconds
-        parts: dict[str, list[Columns]] = {name: [] for name in self.gadget.sources}
-        while True:
-            left = None if until is None else until - time.monotonic()
-            if left is not None and left <= 0:
-                break
-            batch = next(self.batches(left), None)
-            if batch is None:
-                break
-            parts.setdefault(batch.source.name, []).append(batch)
+        kept: dict[str, dict[Share, tuple[DataSource, list[bytes]]]] = {
+            name: {} for name in self.gadget.sources
+        }
+        while (left := _left(until)) != 0 and (waiting := self._next(left)) is not None:
+            share, packets = waiting
+            source = packets[0].source
+            of_source = kept.setdefault(source.name, {})
+            payloads = of_source.setdefault(share, (source, []))[1]
+            payloads += [packet.payload for packet in packets]
+        if not any(kept.values()):
+            self._complain()
         sources = self.gadget.sources
-        return {name: join(sources.get(name), found) for name, found in parts.items()}
+        return {
+            name: join(sources.get(name), [share.columns(*sent) for share, sent in parts.items()])
+            for name, parts in kept.items()
+        }
 
     def stop(self, timeout: float = _STOP_TIMEOUT) -> None:
         """Ends the gadget on all nodes and waits for them; what came stays to be taken.
@@ -203,14 +213,12 @@ class FleetRun:
         until = time.monotonic() + timeout
         feeds = self._all()
         for feed in feeds:
-            feed.stop()
+            feed.stop(timeout)
         for feed in feeds:
             # Who is only connecting has nothing to tell; its thread ends by itself.
             if feed.run_now is not None:
-                feed.join(max(0.0, until - time.monotonic()))
-                if feed.is_alive():
-                    feed.abandon()
-        self._inbox.close()
+                feed.join(max(0.0, until + _CUT - time.monotonic()))
+        self.inbox.close()
 
     def settled(self, feed: Feed) -> None:
         """Called by a feed at each change of its state."""
@@ -222,20 +230,26 @@ class FleetRun:
             over = all(one.is_over for one in feeds) and any(one.state != LEFT for one in feeds)
             self._changed.notify_all()
         if over:
-            self._inbox.close()
+            self.inbox.close()
 
     def _join(self, member: Member) -> None:
-        feed = Feed(member, self._begin, self._inbox, self, self._endless)
         with self._changed:
             if self._stopped:
                 return
             before = self._feeds.get(member.name)
             if before is not None:
+                before.leave("another one took its place")
                 self._gone.append(before)
+            self._forget_old()
+            feed = Feed(member, self._begin, self, self._endless, before)
             self._feeds[member.name] = feed
-        if before is not None:
-            before.leave("another one took its place")
         feed.start()
+
+    def _forget_old(self) -> None:
+        """Of members that were replaced long ago only the losses stay."""
+        for feed in [one for one in self._gone if one.may_be_forgotten()]:
+            self._lost.update(feed.losses())
+            self._gone.remove(feed)
 
     def _leave(self, name: str, why: str) -> None:
         feed = self._feeds.get(name)
@@ -261,6 +275,16 @@ class FleetRun:
             errors = [(one.member.name, one.error) for one in feeds]
             raise none_of([(name, error) for name, error in errors if error], "runs the gadget")
 
+    def _next(self, timeout: float | None) -> tuple[Share, list[Packet]] | None:
+        """What waits of one node and one data source; None at the end or after `timeout`."""
+        if not self._pending:
+            taken = self.inbox.take(timeout)
+            if taken is None:
+                return None
+            share, packets = taken
+            self._pending.extend((share, same) for same in by_source(packets).values())
+        return self._pending.popleft()
+
     def _known(self, source: str | None) -> None:
         if source is not None and source not in self.gadget.sources:
             names = ", ".join(self.gadget.sources) or "none"
@@ -271,21 +295,12 @@ class FleetRun:
             raise self.error
 
 
+def _left(until: float | None) -> float | None:
+    return None if until is None else max(0.0, until - time.monotonic())
+
+
 def _rows_of(share: Share, packets: list[Packet]) -> Iterator[Row]:
     for packet in packets:
         for row in share.run.read_rows(packet):
             row.node = share.name
             yield row
-
-
-def none_of(errors: list[tuple[str, IgsdkError]], does: str) -> IgsdkError:
-    """Why no node does something: the reason itself where there is one, else a list of them."""
-    if not errors:
-        return TargetUnavailable("The fleet has no members.", "Name a target, or wait for one.")
-    first = errors[0][1]
-    if len(errors) == 1:
-        return first
-    kind = type(first) if len({type(error) for _, error in errors}) == 1 else TargetUnavailable
-    told = " ".join(f"{name}: {error.cause}" for name, error in errors[:5])
-    more = f" And {len(errors) - 5} more." if len(errors) > 5 else ""
-    return kind(f"None of {len(errors)} nodes {does}. {told}{more}", first.remedy)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from igsdk.client.gadget import Gadget
     from igsdk.client.rows import Row
     from igsdk.client.schema import DataSource
-    from igsdk.client.stream import LogLine, Packet
+    from igsdk.client.stream import Journal, LogLine, Packet
     from igsdk.client.transport import Channel
 
 #: after a stop the daemon detaches probes and reads maps a last time
@@ -57,9 +57,14 @@ class GadgetRun:
         self._row_readers: dict[str, RowReader] = {}
         self._column_readers: dict[str, ColumnReader] = {}
 
-    def deliver_to(self, inbox: Inbox) -> None:
-        """Before the start: puts packets into another inbox, whose owner reads them."""
+    def deliver_to(self, inbox: Inbox, journal: Journal, node: str) -> None:
+        """Before the start: puts packets and log lines where their owner reads them.
+
+        Args:
+            node: whose they are.
+        """
         self._inbox = inbox
+        self._stream.journal, self._stream.node = journal, node
 
     def __enter__(self) -> GadgetRun:
         if self._call is not None:
@@ -106,7 +111,7 @@ class GadgetRun:
     @property
     def logs(self) -> list[LogLine]:
         """What the daemon logged for this run: the latest 1,000 lines."""
-        return list(self._stream.logs)
+        return self._stream.journal.lines()
 
     def losses(self) -> dict[str, int]:
         """What was lost or could not be read, by cause; all zero on a good day.

@@ -17,7 +17,9 @@ from igsdk.client.inbox import OVERHEAD, Inbox
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from igsdk.client.columns import Columns
     from igsdk.client.run import GadgetRun
+    from igsdk.client.schema import DataSource
     from igsdk.client.stream import Packet
 
 _ROOM = 256 << 20
@@ -115,6 +117,12 @@ class Share(Inbox):
         self._packets.clear()
         self._held = 0
         return taken
+
+    def columns(self, source: DataSource, payloads: list[bytes]) -> Columns:
+        """Packets of this stream, read, with its name."""
+        columns = self.run.read_columns(source, payloads)
+        columns.node = self.name
+        return columns
 
     def hurry(self) -> None:
         with self._changed:

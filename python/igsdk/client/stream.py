@@ -8,6 +8,7 @@ contradicts itself, without which nothing can be read.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -38,10 +39,31 @@ class LogLine:
     Attributes:
         level: panic, fatal, error, warning, info, debug or trace.
         text: the line, at most 16,384 bytes of it.
+        node: name of the fleet's member that wrote it; empty where there is one daemon only.
     """
 
     level: str
     text: str
+    node: str = ""
+
+
+class Journal:
+    """The newest 1,000 log lines, of one stream or of several."""
+
+    def __init__(self) -> None:
+        self._lines: deque[LogLine] = deque(maxlen=_KEPT_LINES)
+        self._lock = threading.Lock()
+
+    def add(self, line: LogLine) -> bool:
+        """Adds a line; returns whether an older one had to make room."""
+        with self._lock:
+            full = len(self._lines) == _KEPT_LINES
+            self._lines.append(line)
+            return full
+
+    def lines(self) -> list[LogLine]:
+        with self._lock:
+            return list(self._lines)
 
 
 @dataclass(frozen=True)
@@ -83,13 +105,15 @@ class Stream:
 
     Attributes:
         gadget: its description, None before it came.
-        logs: the newest log lines.
+        journal: the newest log lines, which several streams may share.
+        node: whose lines they are.
         losses: counts by cause, see `no_losses`.
     """
 
     def __init__(self, image: str = "") -> None:
         self.gadget: Gadget | None = None
-        self.logs: deque[LogLine] = deque(maxlen=_KEPT_LINES)
+        self.journal = Journal()
+        self.node = ""
         self.losses = no_losses()
         self._image = image
         self._sources: dict[int, DataSource] = {}
@@ -149,10 +173,8 @@ class Stream:
         if level >= len(LEVELS):
             self.losses["unknown_events"] += 1
             return
-        if len(self.logs) == _KEPT_LINES:
-            self.losses["log_lines"] += 1
         text = event.payload[:_LONGEST_LINE].decode("utf-8", "backslashreplace")
-        self.logs.append(LogLine(LEVELS[level], text))
+        self.losses["log_lines"] += self.journal.add(LogLine(LEVELS[level], text, self.node))
 
 
 def sources_by_id(gadget: Gadget) -> dict[int, DataSource]:
