@@ -172,7 +172,7 @@ def test_a_process_is_described(served: Agent, driver: Driver, tmp_path: Path) -
 def test_the_peak_is_of_the_whole_machine(served: Agent, driver: Driver, tmp_path: Path) -> None:
     """What stood then adds up, and rows are sent again when it changes."""
     with client(target_of(served)) as one:
-        with paused(driver, tmp_path, "alloc &a 3M; alloc &b 2M; free b", "free a"):
+        with paused(driver, tmp_path, "use 0 = 0; alloc &a 3M; alloc &b 2M; free b", "free a"):
             pass
         settle(one, all_books(tmp_path))
         tracer = served.hub.session.tracer

@@ -62,6 +62,7 @@ class Feed:
             yield from self._stack_packets(self._hub.session.stacks.stacks)
         yield from self._stack_packets(np.unique(heap[0]["stack"]).tolist())
         yield from ((PROCESSES, packet) for packet in array_packets(PROCESSES, *processes))
+        yield from ((HEAP, packet) for packet in array_packets(HEAP, self._withdrawn(frame)))
         yield from ((HEAP, packet) for packet in array_packets(HEAP, heap[0]))
         yield from self._loss_packets(frame)
         if frame.report != self._report:
@@ -77,17 +78,17 @@ class Feed:
             rows = event_rows(events, frame)
             yield from ((EVENTS, packet) for packet in row_packets(EVENTS, rows))
 
-    def _again(self, seconds: float) -> tuple[int, int]:
+    def _again(self, seconds: float) -> tuple[int, ...]:
         """The next range of row numbers: they are spread evenly."""
         begin = self._resent
         self._resent = min(begin + seconds / RESEND, 1.0)
-        numbers = int(begin * _HIGHEST), int(self._resent * _HIGHEST)
+        numbers = tuple(min(int(part * _HIGHEST), _HIGHEST) for part in (begin, self._resent))
         if self._resent >= 1.0:
             self._resent = 0.0
         return numbers
 
     def _changed(
-        self, name: str, frame: Frame, again: tuple[int, int]
+        self, name: str, frame: Frame, again: tuple[int, ...]
     ) -> tuple[Array, list[tuple[str, ...]]]:
         """Rows and texts of a table that this client is to be sent now."""
         table: Table = getattr(frame, name)
@@ -99,12 +100,29 @@ class Feed:
         if self._before is not None:
             differs, changes = _differences(table, getattr(self._before, name))
             first, last = (np.uint64(number) for number in again)
-            wanted &= differs | ((table.numbers >= first) & (table.numbers < last))
+            wanted &= differs | ((table.numbers >= first) & (table.numbers <= last))
         rows = table.rows[wanted]
         for column, change in enumerate(CHANGES):
             rows[change] = changes[wanted, column]
         texts = [table.texts[place] for place in np.flatnonzero(wanted)] if table.texts else []
         return rows, texts
+
+    def _withdrawn(self, frame: Frame) -> Array:
+        """Rows without figures for accounts that became others, as stacks get their names.
+
+        What is gone with its process is not: clients keep what it held.
+        """
+        if self._before is None:
+            return frame.heap.rows[:0]
+        rows = self._before.heap.rows
+        rows = rows[~np.isin(rows["row"], frame.heap.numbers)]
+        known = frame.processes[self._wanted.chosen(frame.processes)]["instance"]
+        rows = rows[np.isin(rows["process"], known)]
+        for name in (*TOTALS, "in_use_raw", "peak_bytes", "peak_calls", "untracked_bytes"):
+            rows[name] = 0
+        if len(rows):
+            rows["time_raw"] = frame.heap.rows["time_raw"].max(initial=0) or rows["time_raw"] + 1
+        return rows
 
     def _stack_packets(self, ids: Iterable[int]) -> Iterator[Packet]:
         known = self._hub.session.stacks.stacks

@@ -283,6 +283,7 @@ def _report(session: Session, reading: Reading, where: Where) -> dict[str, Any]:
         "mode": session.tracer.mode,
         "driver": _run.driver_kind(attached),
         "attached": [asdict(library) for library in attached],
+        "earlier": sorted(session.selected_earlier(reading)),
         "notes": [
             *session.notes,
             *_run.attach_notes(session, reading),

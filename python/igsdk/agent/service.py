@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from contextlib import suppress
@@ -116,6 +117,9 @@ class Service:
             _refuse(context, "expected first control message to be gadget run request")
         except IgsdkError as error:
             _refuse(context, _text(error))
+        except Exception as error:
+            logging.getLogger("igsdk.agent").exception("a run ended by a mistake in igsdk")
+            _refuse(context, f"a mistake in igsdk agent: {type(error).__name__}: {error}")
 
     def _started(
         self, asked: pb.GadgetRunRequest, messages: Iterator[bytes], context: grpc.ServicerContext

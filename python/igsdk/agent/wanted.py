@@ -102,8 +102,8 @@ def check_image(name: str) -> None:
     """
     if not _NAME.fullmatch(name):
         raise RunRefused(
-            f"this is igsdk agent, which runs the gadget {IMAGE} and no other: not {name!r}.",
-            f"Ask for {IMAGE}, or ask Inspektor Gadget's daemon for other gadgets",
+            f"this is igsdk agent, which runs the gadget {IMAGE} and no other: not {name!r}",
+            "",
         )
 
 
@@ -155,7 +155,7 @@ def _choice(name: str, value: str) -> str:
 
 def _duration(name: str, value: str) -> float:
     parts = _PART.findall(value)
-    seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    seconds = round(sum(float(number) * _SECONDS[unit] for number, unit in parts), 6)
     if "".join(number + unit for number, unit in parts) != value or not (
         _SHORTEST <= seconds <= _LONGEST
     ):
