@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .client.columns import Columns
     from .client.gadget import Gadget
     from .client.rows import Row
+    from .client.tls import TLS
     from .profile import Profile
     from .sinks.pyroscope import Pyroscope
 
@@ -72,6 +73,7 @@ __all__ = [
     "Row",
     "RunRefused",
     "StartFailed",
+    "TLS",
     "TargetUnavailable",
     "UsageError",
     "__version__",
@@ -86,6 +88,7 @@ _HOMES = {
     "Profile": ".profile",
     "Pyroscope": ".sinks.pyroscope",
     "Row": ".client.rows",
+    "TLS": ".client.tls",
     "connect": "._connect",
 }
 

@@ -47,7 +47,7 @@ def target_option() -> Callable[[Verb], Verb]:
         "--target",
         default=_DAEMON,
         metavar="T",
-        help=f"The daemon: unix:///PATH or tcp://HOST:PORT (default {_DAEMON}).",
+        help=f"The daemon: unix:///PATH, tcp://HOST:PORT or tcp+tls:// (default {_DAEMON}).",
     )
 
 
@@ -84,10 +84,10 @@ def stream_options() -> Callable[[Verb], Verb]:
 
 
 def connect(target: str) -> RemoteRuntime:
-    if target.partition(":")[0] not in ("unix", "tcp"):
+    if target.partition(":")[0] not in ("unix", "tcp", "tcp+tls"):
         raise TargetUnavailable(
             f"This version of igsdk cannot run gadgets on {target}.",
-            "Name a daemon: unix:///PATH or tcp://HOST:PORT.",
+            "Name a daemon: unix:///PATH, tcp://HOST:PORT or tcp+tls://HOST:PORT?ca=FILE….",
         )
     from igsdk.client.remote import RemoteRuntime
 

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from igsdk._errors import UsageError
 from igsdk._proto import gadget_pb2 as pb
 from igsdk.client import instances
-from igsdk.client.address import resolve
+from igsdk.client.address import parse
 from igsdk.client.gadget import Gadget, read_gadget
+from igsdk.client.knock import knock
 from igsdk.client.parameters import needed_to_describe, settle
 from igsdk.client.run import GadgetRun, config_for
 from igsdk.client.stream import LEVELS
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from igsdk.client.instances import Instance
+    from igsdk.client.tls import TLS
 
 _PROTOCOL = 1
 
@@ -29,13 +32,17 @@ class RemoteRuntime:
     """One daemon, to be used as a context manager.
 
     Args:
-        target: ``unix:///PATH`` or ``tcp://HOST:PORT``.
+        target: ``unix:///PATH``, ``tcp://HOST:PORT`` or
+            ``tcp+tls://HOST:PORT?ca=FILE&cert=FILE&key=FILE&server_name=NAME``.
         connect_timeout: seconds to wait for the connection.
         call_timeout: seconds to wait for an answer, and for a run to start: the daemon may
             have an image to fetch.
+        tls: for ``tcp:``, how to know each other; True: by this system's authorities.
+        name: what messages call it, instead of the target.
 
     Attributes:
         target: as given.
+        handshake: what the daemon showed of itself over TLS; None without it.
         version: the daemon's own version.
         protocol: the version of the service that it says it speaks; "1.0" is the only one known.
         experimental: whether the daemon has experimental features on.
@@ -49,13 +56,20 @@ class RemoteRuntime:
     """
 
     def __init__(
-        self, target: str, connect_timeout: float = 5.0, call_timeout: float = 120.0
+        self,
+        target: str,
+        connect_timeout: float = 5.0,
+        call_timeout: float = 120.0,
+        tls: TLS | bool | None = None,
+        name: str = "",
     ) -> None:
         if connect_timeout <= 0 or call_timeout <= 0:
             raise UsageError("A timeout has to be positive.", "Give seconds, such as 5.")
         self.target = target
         self._call_timeout = call_timeout
-        self._channel = Channel(target, resolve(target))
+        address = parse(target, tls)
+        self.handshake = knock(address, connect_timeout)
+        self._channel = Channel(replace(address, shown=name) if name else address)
         try:
             self._channel.wait_ready(connect_timeout)
             info = self._channel.ask(INFO, pb.InfoRequest(), pb.InfoResponse, connect_timeout)

@@ -25,8 +25,12 @@ except ImportError as error:
 
 from google.protobuf.message import DecodeError, Message
 
+from igsdk.client.tls import read_files
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from igsdk.client.address import Address
 
     Answer = TypeVar("Answer", bound=Message)
 
@@ -62,6 +66,8 @@ _REMEDIES = (
     ),
     (r"unsupported|load program|creating eBPF", "Run it where the kernel has what it needs."),
     (r"(gadget|instance) \S+ not found", "List the daemon's instances, and name one of those."),
+    (r"container-collection", "Give the parameter host=true: it knows of no containers there."),
+    (r"this is igsdk agent", "Ask for profile_cuda_memory; Inspektor Gadget's daemon has others."),
     (r"pars|invalid|converting", "Correct the parameter that it names."),
 )
 
@@ -70,13 +76,15 @@ class Channel:
     """A connection to one daemon.
 
     Args:
-        target: as the user wrote it, for messages.
-        address: the same in gRPC's words.
+        address: where it is.
+
+    Raises:
+        UsageError: files for TLS that are no good.
     """
 
-    def __init__(self, target: str, address: str) -> None:
-        self.target = target
-        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
+    def __init__(self, address: Address) -> None:
+        self.target = address.shown
+        self._channel = _channel(address)
 
     def wait_ready(self, timeout: float) -> None:
         """Waits for the connection.
@@ -89,7 +97,7 @@ class Channel:
         except grpc.FutureTimeoutError as error:
             raise TargetUnavailable(
                 f"{self.target} did not let us connect within {timeout:g} s.",
-                "Check that the daemon runs, without TLS, and that the address is right.",
+                "Check that it is a daemon, and that the address is right.",
             ) from error
 
     def ask(self, method: str, request: Message, answer: type[Answer], timeout: float) -> Answer:
@@ -121,6 +129,16 @@ class Channel:
 
     def close(self) -> None:
         self._channel.close()
+
+
+def _channel(address: Address) -> Any:
+    if address.tls is None:
+        return grpc.insecure_channel(address.grpc, options=_OPTIONS)
+    files = read_files(address.tls)
+    name = address.tls.server_name
+    options = (*_OPTIONS, *([("grpc.ssl_target_name_override", name)] if name else ()))
+    credentials = grpc.ssl_channel_credentials(files.ca, files.key, files.cert)
+    return grpc.secure_channel(address.grpc, credentials, options=options)
 
 
 def explain(error: Exception, target: str) -> IgsdkError:
