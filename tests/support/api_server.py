@@ -347,7 +347,9 @@ def api_server(tls: ssl.SSLContext | None = None) -> Iterator[ApiServer]:
         made.stop()
 
 
-def kubeconfig(path: Path, server: str, user: dict[str, Any] | None = None, **cluster: Any) -> Path:
+def kubeconfig(
+    path: Path, server: str, user: dict[str, Any] | None = None, cluster: Any = None
+) -> Path:
     """Writes one with a context "test", whose own namespace is "team"."""
     context = {"cluster": "it", "user": "me", "namespace": "team"}
     document = {
@@ -355,7 +357,7 @@ def kubeconfig(path: Path, server: str, user: dict[str, Any] | None = None, **cl
         "kind": "Config",
         "current-context": "test",
         "contexts": [{"name": "test", "context": context}],
-        "clusters": [{"name": "it", "cluster": {"server": server, **cluster}}],
+        "clusters": [{"name": "it", "cluster": {"server": server, **(cluster or {})}}],
         "users": [{"name": "me", "user": user if user is not None else {"token": TOKEN}}],
     }
     path.write_text(json.dumps(document))

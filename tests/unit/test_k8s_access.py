@@ -239,9 +239,9 @@ def test_tls_with_the_cluster_s_own_authority(config: Path, certificate: Path) -
         api.put("one", "node-1")
         kubeconfig(config, api.url)
         assert "not trusted" in refused(TargetUnavailable).cause
-        kubeconfig(config, api.url, **{"certificate-authority": str(certificate)})
+        kubeconfig(config, api.url, cluster={"certificate-authority": str(certificate)})
         assert names(Client()) == ["one"]
-        kubeconfig(config, api.url, **{"insecure-skip-tls-verify": True})
+        kubeconfig(config, api.url, cluster={"insecure-skip-tls-verify": True})
         assert names(Client()) == ["one"]
 
 

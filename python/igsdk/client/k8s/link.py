@@ -101,62 +101,72 @@ class Link:
         if self.done or self._way is None:
             return
         try:
-            if not self._ended:
-                self._from_pod(self._way)
-                self._from_client(self._way)
-                _flush(self._way, self._to_pod)
+            self._from_pod(self._way)
+            self._from_client()
             _flush(self._local, self._to_client)
-        except FramesInvalid as error:
-            self._fail(f"the API server sends no port-forward: {error}")
-        except (OSError, ValueError) as error:
-            self._fail(str(error))
-        # What came before the end still belongs to the client.
+        except OSError:  # the client's side: what it does not take is nobody's
+            self.done = True
+        self._send(self._way)
+        # What came before the end of the way still belongs to the client.
         if self._ended and not self._to_client:
             self.done = True
-        self._await(self._way)
+        if not self.done:
+            self._await(self._way)
 
     def _await(self, way: socket.socket) -> None:
-        if self.done:
-            return
-        hears, writes = len(self._to_pod) < _ROOM and not self._ended, bool(self._to_client)
-        self._watch(self._local, _READ * hears | _WRITE * writes, self._move)
-        hears = len(self._to_client) < _ROOM and not self._ended
-        writes = bool(self._to_pod) and not self._ended
-        self._watch(way, _READ * hears | _WRITE * writes, self._move)
+        open_still = not self._ended
+        hears, tells = open_still and len(self._to_pod) < _ROOM, bool(self._to_client)
+        self._watch(self._local, _READ * hears | _WRITE * tells, self._move)
+        hears, tells = open_still and len(self._to_client) < _ROOM, bool(self._to_pod)
+        self._watch(way, _READ * hears | _WRITE * tells, self._move)
 
     def _from_pod(self, way: socket.socket) -> None:
         """Reads what there is; of TLS also what no selector sees any more."""
         turns = 0
-        while len(self._to_client) < _ROOM and (turns < _TURN or _decrypted(way)):
+        while not self._ended and len(self._to_client) < _ROOM:
+            if turns >= _TURN and not _decrypted(way):
+                return
             turns += 1
             try:
                 data = way.recv(_PIECE)
+                for part in self._protocol.receive(data):
+                    self._to_client += part
             except _LATER:
                 return
-            for part in self._protocol.receive(data):
-                self._to_client += part
-            self._to_pod += self._protocol.reply
-            self._protocol.reply = b""
-            if not data or self._protocol.ended or self._protocol.why:
-                self._ended = True
-                return
-            _flush(self._local, self._to_client)
+            except FramesInvalid as error:
+                self._end_way(f"the API server sends no port-forward: {error}")
+            except (OSError, ValueError) as error:
+                self._end_way(str(error))
+            else:
+                self._to_pod += self._protocol.reply
+                self._protocol.reply = b""
+                if not data or self._protocol.ended or self._protocol.why:
+                    self._end_way("")
+                _flush(self._local, self._to_client)
 
-    def _from_client(self, way: socket.socket) -> None:
-        while len(self._to_pod) < _ROOM and not self._ended:
+    def _from_client(self) -> None:
+        while not self._ended and not self.done and len(self._to_pod) < _ROOM:
             try:
                 data = self._local.recv(_PIECE)
             except _LATER:
                 return
-            if not data:
+            if data:
+                self._to_pod += self._protocol.send(data)
+            else:
                 self.done = True
-                return
-            self._to_pod += self._protocol.send(data)
-            _flush(way, self._to_pod)
 
-    def _fail(self, why: str) -> None:
-        self._why = why
-        self.done = True
+    def _send(self, way: socket.socket) -> None:
+        """A pod that no longer listens may still have something to say."""
+        try:
+            _flush(way, self._to_pod)
+        except (OSError, ValueError) as error:
+            self._why = self._why or str(error)
+            self._to_pod.clear()
+
+    def _end_way(self, why: str) -> None:
+        self._why = self._why or why
+        self._ended = True
+        self._to_pod.clear()
 
     def _watch(
         self, side: socket.socket, events: int, then: Callable[[int], None] | None = None

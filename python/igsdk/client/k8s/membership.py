@@ -119,8 +119,8 @@ class KubernetesMembership:
 
     def _let_go(self, pod: Pod, why: str) -> None:
         name, tunnel = self._members.pop(pod.uid)
-        tunnel.close()
         self._left(name, why)
+        tunnel.close()
 
     def _name(self, pod: Pod) -> str:
         """The node's, and the pod's too where there are two on one node."""

@@ -47,7 +47,7 @@ class Tunnel:
         self._ready: deque[socket.socket] = deque()
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(str(path))
-        self.listener.listen(16)
+        self.listener.listen(128)
         self.listener.setblocking(False)
 
     def prepare(self) -> None:
@@ -73,7 +73,8 @@ class Tunnel:
             way.close()
 
     def close(self) -> None:
-        """Ends it, and its connections."""
+        """Takes no more connections; those there are end when one of their sides does, so
+        that what a pod said last still comes."""
         self._tunnels.remove(self)
 
     def clear(self) -> None:
@@ -213,8 +214,6 @@ class Tunnels:
     def _forget(self, tunnel: Tunnel) -> None:
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(tunnel.listener)
-        for link in [link for link, owner in self._links.items() if owner is tunnel]:
-            self._drop(link)
         tunnel.clear()
 
 
