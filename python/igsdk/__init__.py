@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .sinks.pyroscope import Pyroscope
 
 __all__ = [
+    "TLS",
     "AnswerInvalid",
     "Columns",
     "CommandNotFound",
@@ -73,7 +74,6 @@ __all__ = [
     "Row",
     "RunRefused",
     "StartFailed",
-    "TLS",
     "TargetUnavailable",
     "UsageError",
     "__version__",

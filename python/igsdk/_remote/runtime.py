@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from igsdk import _abi
 from igsdk._errors import UsageError
-from igsdk._remote.run import RemoteRun
 from igsdk._remote.selection import RemoteSelection, parameters
 from igsdk.client.fleet import Fleet, ListedMembers
 from igsdk.client.remote import RemoteRuntime
@@ -16,7 +15,7 @@ from igsdk.client.remote import RemoteRuntime
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from igsdk._remote.run import Stream
+    from igsdk._remote.run import RemoteRun, Stream
     from igsdk.client.gadget import Gadget
     from igsdk.client.member import Where
 
@@ -60,6 +59,8 @@ class _Profiling:
             UsageError: ``events`` is none of its words, or something is asked for that
                 only `local:` can do.
         """
+        from igsdk._remote.run import RemoteRun  # numpy, which only profiles need
+
         if events not in _abi.EVENTS:
             raise UsageError(f"{events!r} is no choice of events.", "Use all, failures or none.")
         _only_here(self.target, local)
