@@ -13,7 +13,6 @@ import numpy as np
 from igsdk import _abi, _run
 from igsdk._version import __version__
 from igsdk.agent.layout import HEAP, LOSSES, PROCESSES
-from igsdk.agent.wanted import IMAGE
 from igsdk.runtime.snapshot import HEAP_KEY, heap_batch, merge_rows, process_batch
 
 if TYPE_CHECKING:
@@ -293,5 +292,5 @@ def _report(session: Session, reading: Reading, where: Where) -> dict[str, Any]:
         "peak_ns": int(reading.peak["time"]),
         "began_wall_ns": session.began_wall_ns,
         "wall_minus_boot_ns": where.wall_minus_boot_ns,
-        "gadget": program.origin if program else IMAGE,
+        "gadget": program.origin if program else "",
     }
