@@ -8,7 +8,10 @@ import sys
 
 from . import support
 
-NAMES = ("pairs", "stacks", "interning", "rate", "ends", "attach", "start", "peers", "rows")
+NAMES = (
+    *("pairs", "stacks", "interning", "rate", "ends", "attach", "start", "peers"),
+    *("rows", "stream", "nodes"),
+)
 
 
 def main(names: list[str]) -> None:

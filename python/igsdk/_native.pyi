@@ -389,6 +389,10 @@ class PacketReader:
     def rows(self, packet: bytes) -> tuple[list[dict[str, Any]], int] | None:
         """The rows, and how many did not fit; None: the packet is odd."""
 
+def text_list(data: memoryview, starts: memoryview) -> list[str]:
+    """The texts that lie in bytes one after the other; int64 where each one begins and the
+    last one ends. Equal ones may be one object. ValueError: something lies outside."""
+
 # tracer.cpp: rows travel as bytes, to be read with the dtypes of igsdk._abi
 
 class ProgramError(OSError): ...

@@ -70,6 +70,25 @@ class PacketReader {
     RowMaker rows_;
 };
 
+// The texts that lie in `data` one after the other; each begins at one of `starts`.
+py::list text_list(const py::buffer &data, const py::buffer &starts) {
+    py::buffer_info bytes = data.request(), places = starts.request();
+    if (bytes.itemsize != 1 || bytes.ndim != 1 || places.itemsize != 8 || places.ndim != 1 ||
+        bytes.strides[0] != 1 || (places.size > 1 && places.strides[0] != 8))
+        throw py::value_error("texts are bytes, and where they begin are int64, without gaps");
+    auto at = static_cast<const int64_t *>(places.ptr);
+    SharedTexts texts;
+    py::list list;
+    for (py::ssize_t place = 0; place + 1 < places.size; ++place) {
+        int64_t start = at[place], end = at[place + 1];
+        if (start < 0 || end < start || end > bytes.size)
+            throw py::value_error("a text lies outside of the bytes");
+        list.append(texts.text(
+            {static_cast<const uint8_t *>(bytes.ptr) + start, static_cast<size_t>(end - start)}));
+    }
+    return list;
+}
+
 } // namespace
 } // namespace igsdk
 
@@ -87,4 +106,5 @@ void register_packets(py::module_ &m) {
              py::arg("names"), py::arg("blank"))
         .def("columns", &PacketReader::columns, py::arg("packets"))
         .def("rows", &PacketReader::rows, py::arg("packet"));
+    m.def("text_list", &text_list, py::arg("data"), py::arg("starts"));
 }

@@ -29,12 +29,12 @@ py::object signed_number(uint64_t bits, uint32_t width) {
 
 ValueMaker::ValueMaker(const PacketField &field, bool swapped) : field_(field), swapped_(swapped) {}
 
-py::object ValueMaker::value(const Slice *slots) {
+py::object ValueMaker::value(const Slice *slots, SharedTexts &texts) const {
     Slice part = field_.part_of(slots);
     if (field_.width)
         return field_.array ? list(part) : number(part.data);
     if (field_.sort != ValueSort::bytes)
-        return text(part);
+        return texts.text(part);
     return owned(PyBytes_FromStringAndSize(reinterpret_cast<const char *>(part.data),
                                            static_cast<Py_ssize_t>(part.size)));
 }
@@ -65,18 +65,6 @@ py::object ValueMaker::list(const Slice &part) const {
     return std::move(values);
 }
 
-py::object ValueMaker::text(const Slice &part) {
-    auto bytes = reinterpret_cast<const char *>(part.data);
-    if (last_text_ && last_.size() == part.size &&
-        last_.compare(0, part.size, bytes, part.size) == 0)
-        return last_text_;
-    py::object made =
-        owned(PyUnicode_DecodeUTF8(bytes, static_cast<Py_ssize_t>(part.size), "backslashreplace"));
-    last_.assign(bytes, part.size);
-    last_text_ = made;
-    return made;
-}
-
 RowMaker::RowMaker(const PacketLayout &layout, py::tuple names, py::object blank)
     : layout_(layout), names_(std::move(names)), blank_(std::move(blank)) {
     for (const PacketField &field : layout.fields)
@@ -102,7 +90,7 @@ py::object RowMaker::row(const Slice *slots) {
     py::object made = blank_();
     PyObject *names = names_.ptr();
     for (size_t place = 0; place < values_.size(); ++place) {
-        py::object value = values_[place].value(slots);
+        py::object value = values_[place].value(slots, texts_);
         if (PyDict_SetItem(made.ptr(), PyTuple_GET_ITEM(names, static_cast<Py_ssize_t>(place)),
                            value.ptr()))
             throw py::error_already_set();

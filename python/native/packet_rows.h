@@ -3,10 +3,10 @@
 #pragma once
 
 #include "packet_fields.h"
+#include "shared_texts.h"
 
 #include <pybind11/pybind11.h>
 
-#include <string>
 #include <utility>
 
 namespace igsdk {
@@ -16,18 +16,14 @@ class ValueMaker {
   public:
     ValueMaker(const PacketField &field, bool swapped);
 
-    pybind11::object value(const Slice *slots);
+    pybind11::object value(const Slice *slots, SharedTexts &texts) const;
 
   private:
     pybind11::object number(const uint8_t *bytes) const;
     pybind11::object list(const Slice &part) const;
-    pybind11::object text(const Slice &part);
 
     PacketField field_;
     bool swapped_;
-    // The last text: pods and users are the same for many rows, which then share one object.
-    std::string last_;
-    pybind11::object last_text_;
 };
 
 class RowMaker {
@@ -47,6 +43,7 @@ class RowMaker {
     pybind11::tuple names_;
     pybind11::object blank_;
     std::vector<ValueMaker> values_;
+    SharedTexts texts_;
 };
 
 } // namespace igsdk

@@ -16,7 +16,8 @@ from tests.support.gadget_fields import DESCRIBED, gadgets, same
 from igsdk._errors import AnswerInvalid
 from igsdk._proto import gadget_pb2 as pb
 from igsdk.client.columns import ColumnReader, Packed
-from igsdk.client.rows import RowReader
+from igsdk.client.native import texts_of
+from igsdk.client.rows import RowReader, text
 from igsdk.client.schema import DataSource, read_source
 
 _native = pytest.importorskip(
@@ -232,6 +233,33 @@ def test_rows_with_the_same_text_share_it() -> None:
     assert rows[0]["c"] is rows[2]["c"]
 
 
+@given(st.lists(st.one_of(st.sampled_from((b"", b"pod", b"\xff")), st.binary(max_size=200))))
+@settings(max_examples=200, deadline=None)
+def test_texts_of_a_column(texts: list[bytes]) -> None:
+    data = np.frombuffer(b"".join(texts), np.uint8)
+    starts = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    assert texts_of(data, starts) == [text(one) for one in texts]
+
+
+@pytest.mark.parametrize("starts", [[0, 5], [-1, 2], [3, 2], [0, 2, 1], [0, 2**62], [2**62, 3]])
+def test_texts_that_lie_outside_are_refused(starts: list[int]) -> None:
+    with pytest.raises(ValueError, match="outside"):
+        texts_of(np.zeros(4, np.uint8), np.array(starts, np.int64))
+
+
+def test_texts_with_gaps_are_refused() -> None:
+    starts = np.zeros(2, np.int64)
+    for data, places in (
+        (np.zeros(8, np.uint8)[::2], starts),
+        (np.zeros(4, np.uint16), starts),
+        (np.zeros(4, np.uint8), np.zeros(8, np.int64)[::2]),
+        (np.zeros(4, np.uint8), np.zeros(2, np.int32)),
+        (np.zeros((2, 2), np.uint8), starts),
+    ):
+        with pytest.raises(ValueError, match="without gaps"):
+            _native.text_list(data.data, places.data)
+
+
 @pytest.mark.parametrize("array", [True, False])
 def test_without_the_extension(monkeypatch: pytest.MonkeyPatch, array: bool) -> None:
     monkeypatch.setitem(sys.modules, "igsdk._native", None)
@@ -241,4 +269,5 @@ def test_without_the_extension(monkeypatch: pytest.MonkeyPatch, array: bool) -> 
     read = RowReader(source).packet(payload)
     assert read is not None
     assert read[0][0] == {"a": 1, "b": 2, "c": "text"}
-    assert ColumnReader(source).read([payload])[0]["c"][0] == "text"
+    texts = ColumnReader(source).read([payload])[0]["c"].tolist()
+    assert texts == ["text"] * len(read[0])

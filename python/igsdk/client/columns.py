@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from igsdk.client.native import native_reader
+from igsdk.client.native import native_reader, texts_of
 from igsdk.client.needs import needs_of
 from igsdk.client.packets import slots_of, tidied
-from igsdk.client.rows import text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,13 +52,15 @@ class Packed:
         return len(self.starts) - 1
 
     def objects(self) -> Array:
-        """An array of str, bytes or arrays."""
+        """An array of str, bytes or arrays; equal texts may be one object."""
         values = np.empty(len(self), dtype=object)
-        cuts = self.starts.tolist()
-        whole: Any = self.data if self.kind.array else self.data.tobytes()
-        for place in range(len(self)):
-            one = whole[cuts[place] : cuts[place + 1]]
-            values[place] = text(one) if self.kind.is_text else one
+        if self.kind.is_text:
+            values[:] = texts_of(self.data, self.starts)
+        else:
+            cuts = self.starts.tolist()
+            whole: Any = self.data if self.kind.array else self.data.tobytes()
+            for place in range(len(self)):
+                values[place] = whole[cuts[place] : cuts[place + 1]]
         return values
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The native reader of packets, where the extension is there.
+"""What the extension does with packets, where it is there.
 
 It gives the same as the readers in Python, for which a packet takes five to ten times as
 long. They stay: macOS has no extension, nor has a Linux without libbpf.
@@ -7,12 +7,16 @@ long. They stay: macOS has no extension, nor has a Linux without libbpf.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from igsdk.client.needs import needs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import numpy as np
+    import numpy.typing as npt
 
     from igsdk._native import PacketReader
     from igsdk.client.kinds import Kind
@@ -56,3 +60,27 @@ def native_reader(source: DataSource, blank: Callable[[], dict[str, Any]]) -> Pa
 
 def _sort(kind: Kind) -> str:
     return _SORTS.get(kind.name) or kind.name[0]
+
+
+def texts_of(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> list[str]:
+    """Texts that lie one after the other, as `rows.text` reads them.
+
+    Args:
+        starts: where each one begins, and where the last one ends.
+    """
+    try:
+        from igsdk._native import text_list
+    except ImportError:
+        return _texts_without(data.tobytes(), starts.tolist())
+    return text_list(data.data, starts.data)
+
+
+def _texts_without(data: bytes, starts: list[int]) -> list[str]:
+    known: dict[bytes, str] = {}
+    texts = []
+    for start, end in pairwise(starts):
+        one = data[start:end]
+        if (text := known.get(one)) is None:
+            text = known[one] = one.decode("utf-8", "backslashreplace")
+        texts.append(text)
+    return texts
