@@ -18,7 +18,7 @@ POLICY=/usr/sbin/policy-rc.d
 declare -A SIZES=(
     [dev]="about 250 MB, about a minute"
     [clients]="about 450 MB, 1 to 3 minutes"
-    [frames]="about 260 MB, half a minute"
+    [frames]="about 280 MB, half a minute"
 )
 
 # The interpreter for the environment: IGSDK_PYTHON, else the newest that the
