@@ -73,7 +73,7 @@ def test_no_tls_there(server: PushServer) -> None:
 
 
 def test_silence_has_an_end(server: PushServer) -> None:
-    server.mood = lambda _: time.sleep(1.5)  # type: ignore[func-returns-value]
+    server.mood = lambda _: time.sleep(1.5)
     pushed = Pyroscope(server.url, timeout=0.3).push(profile(HELD))
     assert "did not answer within 0.3 s" in str(pushed.error)
     assert (pushed.stored, pushed.unknown, pushed.unknown_bytes) == (0, 1, 9 * MIB)

@@ -40,8 +40,8 @@ def test_ours_is_theirs() -> None:
         subprocess.run([sys.executable, "-c", SERVICE, theirs.url], check=True, timeout=60)
         their_headers, their_sample = shape(theirs)
     with push_server() as ours:
-        login = {"tenant": "team", "user": "me", "password": "secret"}
-        profile(row(in_use=MIB)).push(ours.url, labels={"env": "test"}, **login)
+        held, labels = profile(row(in_use=MIB)), {"env": "test"}
+        held.push(ours.url, labels=labels, tenant="team", user="me", password="secret")
         our_headers, our_sample = shape(ours)
 
     assert our_headers == their_headers
