@@ -18,12 +18,14 @@ import pytest
 from tests.support import gadget_books
 from tests.support.agents import GADGET, SECONDS, Client, agent, agent_process, attached, client
 from tests.support.recording import own_driver, paused
+from tests.support.registry import make_certificates
 from tests.support.simdriver import Driver, all_books
 
 import igsdk
 from igsdk._events import Frame, stack_id
 from igsdk.agent import feed, hub
-from igsdk.agent.agent import Agent
+from igsdk.agent.agent import Agent, Settings
+from igsdk.agent.listen import TLS
 from igsdk.client.remote import RemoteRuntime
 
 BEFORE = "use 0 = 0; alloc &a 1M; alloc &b 2M; managed &m 4096; allochost &h 8192; free a"
@@ -363,6 +365,23 @@ def test_what_ended_long_ago_is_forgotten_whole(
             assert len(known & pids) < 64
             heap = {row["process"] for row in one.rows("heap")}
             assert heap <= {row["process"] for row in one.rows("processes")}
+
+
+def test_over_tls_with_certificates_of_clients(tmp_path: Path) -> None:
+    authority = make_certificates(tmp_path)
+    cert, key = (str(tmp_path / name) for name in ("cert.pem", "key.pem"))
+    listen = ("tcp://127.0.0.1:0", f"unix:{tmp_path}/a.sock")
+    with Agent(Settings(listen, tls=TLS(cert, key, str(authority)))) as one:
+        over_tls, socket = one.targets
+        assert over_tls.startswith("tcp+tls://127.0.0.1:")
+        ours = igsdk.TLS(ca=str(authority), cert=cert, key=key)
+        for target, tls in ((over_tls, ours), (socket, None)):
+            with RemoteRuntime(target, tls=tls) as host, host.run(GADGET) as run:
+                assert {row.source for row in run.rows(timeout=0.5)} >= {"losses", "report"}
+        with pytest.raises(igsdk.IgsdkError):
+            RemoteRuntime(over_tls, 2.0, tls=igsdk.TLS(ca=str(authority)))
+        with pytest.raises(igsdk.IgsdkError):
+            RemoteRuntime(over_tls.replace("tcp+tls", "tcp"), 2.0)
 
 
 def test_the_end_of_an_agent_harms_nobody(tmp_path: Path) -> None:

@@ -104,13 +104,14 @@ class Runs:
         yield from feed.tick(self._hub.frame(ticked))
         yield from feed.events(kept)
         while not subscriber.stopped:
-            due = ticked + wanted.interval
+            due = _next_tick(ticked, wanted.interval)
             now = time.monotonic()
             if deadline is not None and now >= deadline:
                 break
             if now >= due:
-                # a client that reads slowly, or half of a packet, has its own time
-                yield from feed.tick(self._hub.frame(now - wanted.interval / 4), now - ticked)
+                # as of the last moment that all clients have in common: one frame is for all
+                common = _next_tick(now - wanted.interval, wanted.interval)
+                yield from feed.tick(self._hub.frame(common), now - ticked)
                 ticked = now
                 continue
             until = due if deadline is None else min(due, deadline)
@@ -118,6 +119,11 @@ class Runs:
         self._hub.settle()
         yield from feed.events(subscriber.take(0))
         yield from feed.tick(self._hub.frame(time.monotonic()))
+
+
+def _next_tick(after: float, interval: float) -> float:
+    """The first moment after another at which all clients with this interval have a tick."""
+    return (after // interval + 1) * interval
 
 
 def described(image: str = IMAGE, number: str = "", name: str = "") -> pb.GadgetInfo:
