@@ -62,6 +62,7 @@ class Books:
         losses: counts by cause.
         devices: names of devices by (process instance, ordinal).
         live: bytes of devices in use, over the wanted processes.
+        wall_minus_boot: what Inspektor Gadget adds to the boot clock; None: not known.
         homeless: processes by instance whose pod nobody could say yet, with what to ask by:
             their container's id and their pod's uid.
     """
@@ -74,6 +75,7 @@ class Books:
     losses: dict[str, int] = field(default_factory=dict)
     devices: dict[tuple[int | None, int], str] = field(default_factory=dict)
     live: int = 0
+    wall_minus_boot: int | None = None
     heap: LiveRows = field(init=False)
     processes: LiveRows = field(init=False)
     wanted: set[int] = field(default_factory=set)

@@ -138,6 +138,9 @@ class Collector:
         asked = rows.word(columns, "container_id", row), rows.word(columns, "pod_uid", row)
         if self._pod_of and not info.pod and any(asked):
             books.homeless[info.instance] = asked
+        if "start_ns" in columns:
+            started = rows.number(columns, "started_raw", row)
+            books.wall_minus_boot = started - info.start_ns
         if name := rows.word(columns, "device_name", row):
             books.devices[info.instance, rows.number(columns, "device", row)] = name
         self._know(books, info)
@@ -224,6 +227,15 @@ class Collector:
         event, stack = came
         process = self.process(event.boot, event.process.instance) or event.process
         return replace(event, process=process, stack=self.stacks.get(stack))
+
+    def wall_minus_boot(self, boot: int) -> int | None:
+        """Of one machine: as its agent says, or as Inspektor Gadget's two clocks differ."""
+        chain = self.feeds.chosen().get(boot)
+        for node in chain.nodes if chain else ():
+            if "wall_minus_boot_ns" in self.reports.get(node, {}):
+                return int(self.reports[node]["wall_minus_boot_ns"])
+        known = [one.wall_minus_boot for one in self.books.values() if one.boot == boot]
+        return next((offset for offset in known if offset is not None), None)
 
     def failures(self) -> list[Event]:
         """The latest failures."""

@@ -113,6 +113,7 @@ def metadata_of(collector: Collector, target: str, gadget: str) -> Metadata:
     peak = peak_of(collector)
     attached = attached_of(collector)
     origins = {str(report.get("gadget") or "") for report in _counted_reports(collector)}
+    origins = {"" if origin == gadget else origin for origin in origins}  # the agent's own
     return Metadata(
         version=__version__,
         target=target,

@@ -187,6 +187,11 @@ class RemoteRun:
             }
         return list(found.values())
 
+    def wall_minus_boot(self, event: Event) -> int | None:
+        """What to add to an event's time for ns since 1970; None where nobody can say."""
+        with self._changed:
+            return self._collector.wall_minus_boot(event.boot)
+
     def stacks(self) -> dict[int, Stack]:
         """All different stacks so far, each once, by the id that events and profiles' rows have."""
         with self._changed:

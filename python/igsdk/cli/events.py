@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from igsdk.cli import output
-from igsdk.cli.options import Duration, run_settings, selection
+from igsdk.cli.nodes_news import NodeNews, is_remote, named
+from igsdk.cli.options import Duration, run_settings, selection, target_of
 
 if TYPE_CHECKING:
     from igsdk._events import Event
@@ -37,7 +38,11 @@ _EARLIER = "had the driver mapped"
 @selection(no_stacks="Lines without the calling function, which costs less.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def events(
-    everything: bool, target: str, duration: float | None, as_json: bool, **options: Any
+    everything: bool,
+    targets: tuple[str, ...],
+    duration: float | None,
+    as_json: bool,
+    **options: Any,
 ) -> Ending:
     """Prints failed allocations as they happen, one a line.
 
@@ -49,7 +54,10 @@ def events(
     """
     from igsdk.cli.tracing import trace
 
-    settings = {**run_settings(options), "events": "all" if everything else "failures"}
+    settings = {
+        **run_settings(options, targets),
+        "events": "all" if everything else "failures",
+    }
 
     def work(run: Run, signals: Signals) -> None:
         _say_start(run)
@@ -58,12 +66,15 @@ def events(
         _emit_rest(run, as_json)
         _say_losses(run)
 
-    return trace(target, settings, work)
+    return trace(target_of(targets), settings, work)
 
 
 def _say_start(run: Run) -> None:
     """What the probes are on; with a command the terminal is the command's."""
     if run.command is not None:
+        return
+    if is_remote(run):
+        output.say(f"watching {named(run)}; ctrl-C ends it.")
         return
     paths = [library.path for library in run.attached]
     if paths:
@@ -88,8 +99,10 @@ def _stream(run: Run, signals: Signals, duration: float | None, as_json: bool) -
     from igsdk.cli.tracing import Watch
 
     watch = Watch(run.command, signals, duration)
+    news = NodeNews(run)
     while not watch.over():
         watch.pass_on()
+        news.tick()
         output.check(error=run.command is not None)
         for event in run.events(timeout=_IDLE):
             _emit(run, event, as_json)
@@ -111,7 +124,15 @@ def _emit(run: Run, event: Event, as_json: bool) -> None:
     else:
         from igsdk.views import event_line
 
-        output.put(event_line(event, _boot_time()), error=with_command)
+        output.put(event_line(event, _wall_ns(run, event)), error=with_command)
+
+
+def _wall_ns(run: Any, event: Event) -> int | None:
+    """The same of the event's own machine; None where nobody knows it."""
+    if not is_remote(run):
+        return _boot_time()
+    wall: int | None = run.wall_minus_boot(event)
+    return wall
 
 
 def _boot_time() -> int:

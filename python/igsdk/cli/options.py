@@ -75,9 +75,11 @@ def _with_options(verb: Verb, no_stacks: str) -> Verb:
     options = (
         click.option(
             "--target",
-            default="local:",
+            "targets",
+            multiple=True,
             metavar="T",
-            help="Where to trace; local: is this machine.",
+            help="Where to trace: local: (this machine, if not given), unix:PATH, tcp://HOST:PORT "
+            "or k8s:; may be repeated.",
         ),
         click.option(
             "--pid",
@@ -95,6 +97,11 @@ def _with_options(verb: Verb, no_stacks: str) -> Verb:
             metavar="N",
             help="Only this mount namespace, by inode number.",
         ),
+        click.option(
+            "--namespace", metavar="N", help="Only this namespace of a cluster, such as ml or ml-*."
+        ),
+        click.option("--pod", metavar="P", help="Only pods of this name, such as vllm-*."),
+        click.option("--node", metavar="N", help="Only this node of a cluster."),
         click.option(
             "--user", metavar="U", help="Run CMD as this user; under sudo it is the caller."
         ),
@@ -120,12 +127,18 @@ def _with_options(verb: Verb, no_stacks: str) -> Verb:
     return verb
 
 
-def run_settings(options: dict[str, Any]) -> dict[str, Any]:
+def target_of(targets: Sequence[str]) -> str | list[str]:
+    """What `connect` takes, from a repeatable option."""
+    return list(targets) if len(targets) > 1 else targets[0] if targets else "local:"
+
+
+def run_settings(options: dict[str, Any], targets: Sequence[str] = ()) -> dict[str, Any]:
     """What `profile_cuda_memory` takes, from the options of `selection`.
 
     Raises:
-        UsageError: options that exclude one another.
+        UsageError: options that exclude one another, or that the targets have no use for.
     """
+    here = target_of(targets) == "local:"
     cmd: Sequence[str] = options["cmd"]
     filters = [name for name in ("pid", "command", "mount_ns") if options[name]]
     if cmd and filters:
@@ -143,7 +156,12 @@ def run_settings(options: dict[str, Any]) -> dict[str, Any]:
             "--plain-http is for the registry of a gadget, and none is named.",
             "Name it with --gadget.",
         )
-    for pid in options["pid"]:
+    if here and options.get("node"):
+        raise UsageError(
+            "This machine alone has no nodes.", "Leave --node away, or name a cluster."
+        )
+    elsewhere = {name: options.get(name) for name in ("namespace", "pod", "node")}
+    for pid in options["pid"] if here else ():
         if not Path(f"/proc/{pid}").exists():
             raise UsageError(f"There is no process {pid}.", "Look with `ps`, and name another.")
     return {
@@ -156,4 +174,5 @@ def run_settings(options: dict[str, Any]) -> dict[str, Any]:
         "live_entries": options["live_entries"],
         "gadget": options["gadget"],
         "plain_http": options["plain_http"],
+        **{name: value for name, value in elsewhere.items() if value},
     }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from igsdk.cli.options import Duration, run_settings, selection
+from igsdk.cli.options import Duration, run_settings, selection, target_of
 
 if TYPE_CHECKING:
     from igsdk.cli.ending import Ending
@@ -31,13 +31,18 @@ if TYPE_CHECKING:
 @selection(no_stacks="Totals only, which costs the least.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON.")
 def record(
-    path: str | None, target: str, duration: float | None, as_json: bool, **options: Any
+    path: str | None,
+    targets: tuple[str, ...],
+    duration: float | None,
+    as_json: bool,
+    **options: Any,
 ) -> Ending:
     """Traces until CMD ends, or until ctrl-C, and writes a profile.
 
     \b
         igsdk record -- python train.py
         igsdk record --duration 30 --pid 4711 -o service.pb.gz
+        igsdk record --duration 5m --target k8s: --namespace ml --pod 'vllm-*'
 
     With CMD: igsdk ends as CMD ends, and all that it says goes to standard error.
     The first ctrl-C reaches CMD, and igsdk waits for it; the second one writes the
@@ -47,6 +52,6 @@ def record(
     from igsdk.cli.tracing import trace
 
     # Failures are kept for the report; nobody here reads the stream.
-    settings = {**run_settings(options), "events": "failures"}
+    settings = {**run_settings(options, targets), "events": "failures"}
     recording = Recording(path, duration, as_json)
-    return trace(target, settings, recording.work, before=recording.check)
+    return trace(target_of(targets), settings, recording.work, before=recording.check)

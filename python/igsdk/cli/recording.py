@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from igsdk._errors import OutputUnwritable
 from igsdk.cli import output
+from igsdk.cli.nodes_news import NodeNews, is_remote, named
 from igsdk.cli.progress import Progress
 from igsdk.cli.tracing import follow
 from igsdk.cli.unwritable import explained
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from igsdk._run import Run
     from igsdk.cli.signals import Signals
     from igsdk.profile import Profile
@@ -67,8 +70,9 @@ class Recording:
         signals.answer_with(lambda count: self._answer(count, run.command is not None))
         progress = None if run.command else Progress(run)
         if progress:
-            output.say("recording; ctrl-C ends it and writes the profile.")
-        follow(run.command, signals, self._duration, progress.tick if progress else None)
+            nodes = f" from {named(run)}" if is_remote(run) else ""
+            output.say(f"recording{nodes}; ctrl-C ends it and writes the profile.")
+        follow(run.command, signals, self._duration, _ticks(progress, NodeNews(run)))
         output.clear_progress()
         run.stop()
         profile = run.profile()
@@ -119,6 +123,18 @@ class Recording:
 
         columns = output.width(2 if with_command else 1)
         output.put(report_text(profile.shown(), _SHORT, columns).rstrip("\n"), error=with_command)
+
+
+def _ticks(progress: Progress | None, news: NodeNews) -> Callable[[], float | None] | None:
+    """Both, each in its own time; nothing while a command has the terminal."""
+    if progress is None:
+        return None
+
+    def tick() -> float | None:
+        waits = [wait for wait in (news.tick(), progress.tick()) if wait is not None]
+        return min(waits, default=None)
+
+    return tick
 
 
 def _owner(run: Run) -> tuple[int, int] | None:

@@ -26,7 +26,7 @@ _PASS_ON_AFTER = 0.2
 
 
 def trace(
-    target: str,
+    target: str | list[str],
     settings: dict[str, Any],
     work: Callable[[Run, Signals], None],
     before: Callable[[], None] = lambda: None,
@@ -59,14 +59,18 @@ def trace(
 
 
 def _start(
-    stack: contextlib.ExitStack, target: str, settings: dict[str, Any], before: Callable[[], None]
+    stack: contextlib.ExitStack,
+    target: str | list[str],
+    settings: dict[str, Any],
+    before: Callable[[], None],
 ) -> Run:
     from igsdk._connect import connect
 
-    runtime = connect(target)
+    runtime: Any = connect(target)
     stack.enter_context(runtime)
     before()
-    return stack.enter_context(runtime.profile_cuda_memory(**settings))
+    run: Run = stack.enter_context(runtime.profile_cuda_memory(**settings))
+    return run
 
 
 def _not_started(error: IgsdkError, with_command: bool) -> int:

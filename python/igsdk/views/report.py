@@ -114,12 +114,30 @@ def _process_lines(metadata: Metadata, width: int) -> list[str]:
     header = held[states.pop()] if len(states) == 1 else "in use or held"
     headers = ["pid", "<state", header, "peak", "allocated", "freed", "failed", "<command"]
     cells = [headers, *(_process_cells(row) for row in metadata.processes)]
+    places = _places(metadata)
+    cells = [[*row[:-1], *place, row[-1]] for row, place in zip(cells, places, strict=True)]
     for dispensable in ("freed", "allocated"):
         if _fits(cells, width):
             break
         place = cells[0].index(dispensable)
         cells = [[*row[:place], *row[place + 1 :]] for row in cells]
     return ["Processes (memory of devices)", *table(cells[0], cells[1:], width, cut_end)]
+
+
+def _places(metadata: Metadata) -> list[list[str]]:
+    """Columns for where processes run, with headers: nodes if there are several, and pods."""
+    rows = metadata.processes
+    found: list[list[str]] = [[] for _ in range(len(rows) + 1)]
+    columns = []
+    if len({row.node for row in rows}) > 1:
+        columns.append(["<node", *(row.node or "-" for row in rows)])
+    if any(row.pod for row in rows):
+        pods = (f"{row.namespace}/{row.pod}" if row.pod else "-" for row in rows)
+        columns.append(["<pod", *pods])
+    for column in columns:
+        for cells, cell in zip(found, column, strict=True):
+            cells.append(cell)
+    return found
 
 
 def _fits(cells: list[list[str]], width: int) -> bool:

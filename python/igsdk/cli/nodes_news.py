@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person is told of the nodes of a run over targets while it goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from igsdk._units import plural
+from igsdk.cli import output
+
+if TYPE_CHECKING:
+    from igsdk._errors import IgsdkError
+
+_EVERY = 1.0  # seconds
+_BAD = ("broken", "failed")
+
+
+def is_remote(run: Any) -> bool:
+    """Whether others trace, and send rows."""
+    return hasattr(run, "nodes")
+
+
+def named(run: Any) -> str:
+    """The one node's name, or how many there are."""
+    nodes = run.nodes()
+    return nodes[0].name if len(nodes) == 1 else plural(len(nodes), "node")
+
+
+class NodeNews:
+    """Says once what is wrong with a node, and once that it is well again."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self._said: dict[str, str] = {}
+
+    def tick(self) -> float | None:
+        """Says what is new; returns in how many seconds to look again, None: never."""
+        if not is_remote(self._run):
+            return None
+        for node in self._run.nodes():
+            before = self._said.get(node.name, "")
+            if node.state in _BAD and node.state != before:
+                output.say(f"{node.name}: {_cause(node.error)}{_then(node.state)}")
+            elif before in _BAD and node.state not in _BAD:
+                output.say(f"{node.name}: its rows come again.")
+            self._said[node.name] = node.state
+        return _EVERY
+
+
+def _cause(error: IgsdkError | None) -> str:
+    return error.cause if error is not None else "its rows have stopped."
+
+
+def _then(state: str) -> str:
+    return " It is tried again and again." if state == "broken" else ""
