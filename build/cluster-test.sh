@@ -105,7 +105,7 @@ PATH="$PATH:/usr/sbin:/sbin"
 install_tools
 unpack_packages
 build_kubernetes
-agent="$(build/container.sh)" || skip "the agent's image could not be made, see above."
+agent="$(build/container.sh igsdk.test/agent:1)" || skip "the agent's image could not be made, see above."
 flock -u 8
 [ "${1-}" != --prepare ] || exit 0
 
@@ -114,8 +114,8 @@ run_there() {
     trap clear_up EXIT
     # What runs as a child hears of Ctrl-C by itself, and ends in order; we wait for it.
     trap : INT TERM
-    unshare --net --mount --propagation private -- \
-        env "PYTHONPATH=$PWD/python:$PWD" "IGSDK_CLUSTER_AGENT=$agent" "$VENV/bin/python" -m "$@"
+    IGSDK_CLUSTER_OUTSIDE="$(readlink /proc/self/ns/net /proc/self/ns/mnt | xargs)" IGSDK_CLUSTER_AGENT="$agent" \
+        PYTHONPATH="$PWD/python:$PWD" unshare --net --mount --propagation private -- "$VENV/bin/python" -m "$@"
 }
 
 give_to_caller_at_exit

@@ -168,6 +168,8 @@ class ControlPlane:
             f"--service-account-private-key-file={self._places.state}/accounts.key",
             f"--root-ca-file={self.authority.certificate}",
             f"--controllers={','.join(_CONTROLLERS)}",
+            # RBAC gives its rights to each controller's own account.
+            "--use-service-account-credentials=true",
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
             "--profiling=false",
