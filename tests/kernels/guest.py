@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -90,6 +91,19 @@ def check_verifier(one: prepared.Verification) -> str:
     return f"all {len(one.ways)} combinations are verified"
 
 
+def check_verifiers(checks: Checks, verifications: list[prepared.Verification]) -> None:
+    """One on each processor: verifying is all that they do, and nothing in it waits."""
+    possible = [
+        one for one in verifications if "session" not in one.user or "session" in expected_modes()
+    ]
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(partial(tell_verified, checks), possible))
+
+
+def tell_verified(checks: Checks, one: prepared.Verification) -> None:
+    checks.do(one.name, partial(check_verifier, one))
+
+
 def check_modes(
     checks: Checks, driver: simdriver.Driver, scripts: list[str], pythons: list[str]
 ) -> None:
@@ -111,9 +125,7 @@ def main() -> None:
     driver = own_driver()
     given = prepared.read(Path(folder))
     os.environ["PATH"] = given.path  # the machine has one of its own
-    for one in given.verifications:
-        if "session" not in one.user or "session" in expected_modes():
-            checks.do(one.name, partial(check_verifier, one))
+    check_verifiers(checks, given.verifications)
     checks.do("automatic", check_automatic)
     check_modes(checks, driver, given.scripts, pythons)
     attempt(checks, "image", partial(check_image, checks, driver, given, pythons[0]))
