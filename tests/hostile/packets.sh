@@ -17,7 +17,7 @@ include="$("$VENV/bin/python" -m pybind11 --includes)"
 # shellcheck disable=SC2086 # several words
 g++ -std=c++17 -O1 -g -fPIC -shared -fvisibility=hidden -fsanitize=address,undefined \
     -fno-sanitize-recover=undefined -Wall -Wextra $include -Ipython/native \
-    "$folder/module.cpp" python/native/packet*.cpp -o "$folder/_native.so"
+    "$folder/module.cpp" python/native/packet*.cpp python/native/shared_texts.cpp -o "$folder/_native.so"
 cat >"$folder/run.py" <<'END'
 import importlib.util, sys
 import igsdk
