@@ -58,6 +58,7 @@ class Books:
     Attributes:
         everything: whether all processes are wanted, known or not.
         ours: whether the agent sends it.
+        node: the target that sent the first of it.
         infos: processes by instance, as their newest rows have them.
         losses: counts by cause.
         devices: names of devices by (process instance, ordinal).
@@ -71,6 +72,7 @@ class Books:
     epoch: int
     everything: bool = True
     ours: bool = False
+    node: str = ""
     infos: dict[int, ProcessInfo] = field(default_factory=dict)
     losses: dict[str, int] = field(default_factory=dict)
     devices: dict[tuple[int | None, int], str] = field(default_factory=dict)

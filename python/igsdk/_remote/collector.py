@@ -41,6 +41,7 @@ class Collector:
         selection: which processes are meant.
         wants: which events wait to be taken: all, failures or none.
         pod_of: ``Where.pod_of``, if there is somebody to ask.
+        alone: whether there is one daemon only, whose target is no node's name.
 
     Attributes:
         books: by (boot, epoch).
@@ -53,8 +54,13 @@ class Collector:
     """
 
     def __init__(
-        self, selection: RemoteSelection, wants: str = "failures", pod_of: PodOf | None = None
+        self,
+        selection: RemoteSelection,
+        wants: str = "failures",
+        pod_of: PodOf | None = None,
+        alone: bool = False,
     ) -> None:
+        self._alone = alone
         self.selection = selection
         self.books: dict[tuple[int, int], Books] = {}
         self.feeds = Feeds()
@@ -96,14 +102,16 @@ class Collector:
     def process(self, boot: int, instance: int) -> ProcessInfo | None:
         """A process as the latest epoch of its machine knows it."""
         of_boot = [one for one in self.books.values() if one.boot == boot]
-        found = [one.infos[instance] for one in of_boot if instance in one.infos]
-        return found[-1] if found else None
+        found = [one for one in of_boot if instance in one.infos]
+        return self._on_node(found[-1].infos[instance], found[-1].node) if found else None
 
     def _books(self, columns: Columns, node: str, boot: int, epoch: int) -> Books:
         key = (boot, epoch)
         if key not in self.books:
             ours = _is_ours(columns)
-            self.books[key] = Books(boot, epoch, everything=not self.selection, ours=ours)
+            self.books[key] = Books(
+                boot, epoch, everything=not self.selection, ours=ours, node=node
+            )
         books = self.books[key]
         before = self.counted()
         if self.feeds.see(node, boot, epoch, books.ours):
@@ -113,7 +121,15 @@ class Collector:
         return books
 
     def _node_name(self, node: str) -> str:
-        return str(self.reports.get(node, {}).get("node") or node)
+        """As the agent there says; else the target's name, where there are several."""
+        return str(self.reports.get(node, {}).get("node") or ("" if self._alone else node))
+
+    def _on_node(self, info: ProcessInfo, node: str) -> ProcessInfo:
+        return info if info.node else replace(info, node=self._node_name(node) or None)
+
+    def infos(self, books: Books) -> list[ProcessInfo]:
+        """Who the wanted processes of some books are."""
+        return [self._on_node(info, books.node) for info in books.wanted_infos()]
 
     def _moment(self) -> Moment:
         return Moment({key: one.held() for key, one in self.books.items()})
@@ -129,10 +145,10 @@ class Collector:
             due = books.keep_processes(part)
             ended = np.flatnonzero(part["ended"] > 0).tolist()
             for row in sorted({*due, *ended}):
-                self._meet(books, columns, int(some[row]), node)
+                self._meet(books, columns, int(some[row]))
 
-    def _meet(self, books: Books, columns: Columns, row: int, node: str) -> None:
-        info = process_info(columns, row, self._node_name(node))
+    def _meet(self, books: Books, columns: Columns, row: int) -> None:
+        info = process_info(columns, row)
         known = books.infos.get(info.instance)
         info = _later(known, info) if known else info
         asked = rows.word(columns, "container_id", row), rows.word(columns, "pod_uid", row)
@@ -146,7 +162,7 @@ class Collector:
         self._know(books, info)
 
     def _know(self, books: Books, info: ProcessInfo) -> None:
-        if books.know(info, self.selection.has(info)):
+        if books.know(info, self.selection.has(self._on_node(info, books.node))):
             self.highest.shifted()
 
     def find_homes(self) -> None:
@@ -257,7 +273,16 @@ class Collector:
                     "Use igsdk of the same version on both sides.",
                 ) from error
             if isinstance(said, dict):
+                before = self._node_name(node)
                 self.reports[node] = said
+                if self._node_name(node) != before:
+                    self._choose_again(node)
+
+    def _choose_again(self, node: str) -> None:
+        """Its processes run on a node that has another name than was known."""
+        for books in self.books.values():
+            for info in list(books.infos.values()) if books.node == node else ():
+                self._know(books, info)
 
 
 def _is_ours(columns: Columns) -> bool:

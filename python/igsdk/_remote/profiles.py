@@ -65,7 +65,7 @@ def ledger_of(collector: Collector, moment: Moment | None = None) -> Ledger:
     ledger = Ledger()
     for boot, chain in collector.feeds.chosen().items():
         books = [collector.books[boot, epoch] for epoch in chain.epochs]
-        _book(ledger, books, moment, exact)
+        _book(collector, ledger, books, moment, exact)
         ledger.update_losses(losses_of(books), boot=boot, epoch=chain.epochs[0])
     ledger.update_stacks(collector.stacks.values())
     ledger.update_losses({}, notes_of(collector))
@@ -73,7 +73,9 @@ def ledger_of(collector: Collector, moment: Moment | None = None) -> Ledger:
     return ledger
 
 
-def _book(ledger: Ledger, books: list[Books], moment: Moment | None, exact: bool) -> None:
+def _book(
+    collector: Collector, ledger: Ledger, books: list[Books], moment: Moment | None, exact: bool
+) -> None:
     boot, epoch = books[0].boot, books[0].epoch
     ended = set().union(*(one.ended() for one in books))
     held = [moment.at(boot, one.epoch) if moment else None for one in books]
@@ -82,7 +84,7 @@ def _book(ledger: Ledger, books: list[Books], moment: Moment | None, exact: bool
     processes = concatenate(one.process_batch(epoch, ended) for one in books)
     ledger.update_processes(_merged(processes))
     for one in books:
-        ledger.update_process_info(one.wanted_infos(), boot)
+        ledger.update_process_info(collector.infos(one), boot)
         ledger.update_devices(one.devices, boot)
 
 

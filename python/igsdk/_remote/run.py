@@ -57,6 +57,7 @@ class RemoteRun:
         target: for the profile's header.
         image: the gadget that was asked for.
         where: who is behind a container, if somebody knows.
+        alone: whether the target is one daemon.
     """
 
     #: commands are started by `local:` only
@@ -72,12 +73,13 @@ class RemoteRun:
         target: str,
         image: str,
         where: Where | None = None,
+        alone: bool = False,
     ) -> None:
         self._start = start
         self._target = target
         self._image = image
         self._where = where
-        self._collector = Collector(selection, events, where.pod_of if where else None)
+        self._collector = Collector(selection, events, where.pod_of if where else None, alone)
         self._stream: Stream | None = None
         self._changed = threading.Condition()
         self._error: IgsdkError | None = None
@@ -183,7 +185,7 @@ class RemoteRun:
             found = {
                 (books.boot, info.instance): info
                 for books in self._collector.counted()
-                for info in books.wanted_infos()
+                for info in self._collector.infos(books)
             }
         return list(found.values())
 

@@ -79,6 +79,7 @@ class _Profiling:
             self.target,
             image,
             self._where(),
+            isinstance(self, DaemonTarget),
         )
 
     def _rows(self, image: str, wanted: Any) -> Stream:

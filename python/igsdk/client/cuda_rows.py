@@ -148,7 +148,8 @@ def loss_counts(columns: Columns) -> dict[tuple[int, int], dict[str, int]]:
     rows = zip(*(columns[one].tolist() for one in ("boot", "epoch", name, "count")), strict=True)
     for boot, epoch, cause, count in rows:
         known = found.setdefault((boot, epoch), {})
-        known[str(cause).removeprefix("lost_")] = count
+        cause = str(cause).removeprefix("lost_")
+        known[cause] = max(known.get(cause, 0), count)
     return found
 
 

@@ -282,7 +282,7 @@ class FleetRun:
             if taken is None:
                 return None
             share, packets = taken
-            self._pending.extend((share, same) for same in by_source(packets).values())
+            self._pending.extend((share, same) for same in by_source(packets))
         return self._pending.popleft()
 
     def _known(self, source: str | None) -> None:

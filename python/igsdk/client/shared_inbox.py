@@ -141,9 +141,20 @@ class Share(Inbox):
         return self._held + size <= room or not self._packets
 
 
-def by_source(packets: Iterable[Packet]) -> dict[str, list[Packet]]:
-    """Packets of each data source, in the order in which the sources first appear."""
-    found: dict[str, list[Packet]] = {}
+def by_source(packets: Iterable[Packet]) -> list[list[Packet]]:
+    """Packets of one row each brought together by data source, in the order of the first ones.
+
+    Packets of many rows stay alone and in their place: each is what an interval says.
+    """
+    groups: list[list[Packet]] = []
+    singles: dict[str, list[Packet]] = {}
     for packet in packets:
-        found.setdefault(packet.source.name, []).append(packet)
-    return found
+        if packet.source.array:
+            groups.append([packet])
+            singles = {}
+        elif packet.source.name in singles:
+            singles[packet.source.name].append(packet)
+        else:
+            singles[packet.source.name] = [packet]
+            groups.append(singles[packet.source.name])
+    return groups
