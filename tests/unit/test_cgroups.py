@@ -46,8 +46,10 @@ PODS = {
     "cgroupfs, guaranteed": (f"0::/kubepods/pod{UID}/{INNER}", UID),
     "cgroupfs, burstable": (f"0::/kubepods/burstable/pod{UID}/{INNER}", UID),
     "cgroupfs, version 1": (
-        f"12:memory:/kubepods/besteffort/pod{UID}/{INNER}\n"
-        f"11:cpu,cpuacct:/kubepods/besteffort/pod{UID}/{INNER}\n1:name=systemd:/\n0::/",
+        (
+            f"12:memory:/kubepods/besteffort/pod{UID}/{INNER}\n"
+            f"11:cpu,cpuacct:/kubepods/besteffort/pod{UID}/{INNER}\n1:name=systemd:/\n0::/"
+        ),
         UID,
     ),
     "systemd, guaranteed": (
@@ -56,19 +58,25 @@ PODS = {
     ),
     "systemd, burstable": (f"0::/kubepods.slice/{POD}/crio-{INNER}.scope/container", UID),
     "systemd, version 1": (
-        "9:devices:/kubepods.slice/kubepods-besteffort.slice/"
-        f"kubepods-besteffort-pod{UNDER}.slice/cri-containerd-{INNER}.scope\n0::/",
+        (
+            "9:devices:/kubepods.slice/kubepods-besteffort.slice/"
+            f"kubepods-besteffort-pod{UNDER}.slice/cri-containerd-{INNER}.scope\n0::/"
+        ),
         UID,
     ),
     "systemd, version 1, containerd's own names": (
-        f"3:cpuset:/system.slice/containerd.service/kubepods-burstable-pod{UNDER}.slice:"
-        f"cri-containerd:{INNER}",
+        (
+            f"3:cpuset:/system.slice/containerd.service/kubepods-burstable-pod{UNDER}.slice:"
+            f"cri-containerd:{INNER}"
+        ),
         UID,
     ),
     "the pod itself": (f"0::/kubepods/burstable/pod{UID}", UID),
     "kind": (
-        f"0::/docker/{OUTER}/kubelet.slice/{KIND}.slice/{KIND}-burstable.slice/"
-        f"{KIND}-burstable-pod{UNDER}.slice/cri-containerd-{INNER}.scope",
+        (
+            f"0::/docker/{OUTER}/kubelet.slice/{KIND}.slice/{KIND}-burstable.slice/"
+            f"{KIND}-burstable-pod{UNDER}.slice/cri-containerd-{INNER}.scope"
+        ),
         UID,
     ),
     "a static pod": (f"0::/kubepods/burstable/pod{OUTER[:32]}/{INNER}", OUTER[:32]),
