@@ -11,16 +11,12 @@ import click
 
 from igsdk._errors import UsageError
 from igsdk.cli import output
-from igsdk.cli.rows import (
-    connect,
-    param_option,
-    stream,
-    stream_options,
-    target_option,
-    values_of,
-)
+from igsdk.cli.daemons import connect, param_option, say_errors, target_option, values_of
+from igsdk.cli.rows import stream, stream_options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from igsdk.cli.ending import Ending
     from igsdk.client.instances import Instance
 
@@ -46,15 +42,18 @@ def instances(context: click.Context) -> int:
 @instances.command("list", short_help="List them.")
 @target_option()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def list_(target: str, as_json: bool) -> Ending:
+def list_(targets: tuple[str, ...], as_json: bool) -> Ending:
     """Lists them."""
-    with connect(target) as host:
+    with connect(targets) as host:
         known = host.instances()
+        code = say_errors(host)
     if not as_json and known:
-        output.put(_line("NAME", "ID", "STATE", "SINCE", "IMAGE"))
+        output.put(
+            _line("NAME", "ID", "STATE", "SINCE", "IMAGE", ("NODE",) if known[0].nodes else ())
+        )
     for one in known:
         _put(one, as_json)
-    return 0
+    return code
 
 
 @instances.command(short_help="Make one of a gadget.")
@@ -66,16 +65,16 @@ def list_(target: str, as_json: bool) -> Ending:
 @click.option("--json", "as_json", is_flag=True, help="Print it as a JSON object.")
 def create(
     image: str,
-    target: str,
+    targets: tuple[str, ...],
     params: tuple[str, ...],
     name: str,
     tags: tuple[str, ...],
     as_json: bool,
 ) -> Ending:
     """Makes one of the gadget IMAGE; it runs until it is removed."""
-    with connect(target) as host:
+    with connect(targets) as host:
         _put(host.create(image, values_of(params), name=name, tags=tags), as_json)
-    return 0
+        return say_errors(host)
 
 
 @instances.command(short_help="Print the rows of one.")
@@ -83,12 +82,16 @@ def create(
 @target_option()
 @stream_options()
 def attach(
-    instance: str, target: str, source: str | None, duration: float | None, as_json: bool
+    instance: str,
+    targets: tuple[str, ...],
+    source: str | None,
+    duration: float | None,
+    as_json: bool,
 ) -> Ending:
     """Prints the rows of INSTANCE, an id or a name: those that were kept, then new ones."""
     from igsdk.cli.signals import Signals
 
-    with Signals() as signals, connect(target) as host, host.attach(instance) as run:
+    with Signals() as signals, connect(targets) as host, host.attach(instance) as run:
         signals.started = True
         stream(run, as_json, source, duration, signals)
     return 0
@@ -97,11 +100,11 @@ def attach(
 @instances.command(short_help="End one, and forget it.")
 @click.argument("instance")
 @target_option()
-def remove(instance: str, target: str) -> Ending:
+def remove(instance: str, targets: tuple[str, ...]) -> Ending:
     """Ends INSTANCE, an id or a name, and forgets it."""
-    with connect(target) as host:
+    with connect(targets) as host:
         host.remove(instance)
-    return 0
+        return say_errors(host)
 
 
 def _put(one: Instance, as_json: bool) -> None:
@@ -109,10 +112,13 @@ def _put(one: Instance, as_json: bool) -> None:
         output.put_json(asdict(one))
         return
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one.created))
-    output.put(_line(one.name, one.id, one.state, since, one.image))
+    output.put(_line(one.name, one.id, one.state, since, one.image, one.nodes))
     if one.message:
         output.put(f"  {one.message}")
 
 
-def _line(name: str, number: str, state: str, since: str, image: str) -> str:
-    return f"{name:<20} {number:<32} {state:<8} {since:<19} {image}".rstrip()
+def _line(
+    name: str, number: str, state: str, since: str, image: str, nodes: Sequence[str] = ()
+) -> str:
+    cells = f"{name:<20} {number:<32} {state:<8} {since:<19}"
+    return f"{cells} {image:<30} {', '.join(nodes)}".rstrip()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `run` and `instances` share: a daemon, and the rows of a run on lines."""
+"""The rows of a run on lines, for `run` and `instances`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from igsdk._errors import TargetUnavailable, UsageError
 from igsdk._units import plural
 from igsdk.cli import output
+from igsdk.cli.nodes_news import NodeNews
 from igsdk.cli.options import Duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from igsdk.cli.signals import Signals
-    from igsdk.client.remote import RemoteRuntime
+    from igsdk.client.fleet_run import FleetRun
     from igsdk.client.rows import Row
     from igsdk.client.run import GadgetRun
     from igsdk.client.schema import Field
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
 # How long an idle stream may keep us from seeing ctrl-C, in seconds.
 _IDLE = 0.1
-_DAEMON = "unix:///var/run/ig/ig.socket"
+# How long rows without a pause may keep log lines and news of nodes from us.
+_BUSY = 1.0
 _WIDTH = 16
 _WIDEST = 60
+_WIDEST_NODE = 40
 _LOSSES = {
     "packets": ("packet", "dropped by the daemon"),
     "repeated": ("packet", "sent twice"),
@@ -38,29 +40,8 @@ _LOSSES = {
     "unreadable_rows": ("row", "not readable"),
     "unreadable_events": ("message", "not readable"),
     "unknown_events": ("message", "of an unknown type"),
+    "gaps": ("gap", "in the rows of nodes that broke off"),
 }
-
-
-def target_option() -> Callable[[Verb], Verb]:
-    """Adds `--target` for a daemon."""
-    return click.option(
-        "--target",
-        default=_DAEMON,
-        metavar="T",
-        help=f"The daemon: unix:///PATH, tcp://HOST:PORT or tcp+tls:// (default {_DAEMON}).",
-    )
-
-
-def param_option() -> Callable[[Verb], Verb]:
-    """Adds `-p KEY=VALUE`; see `values_of`."""
-    return click.option(
-        "-p",
-        "--param",
-        "params",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="A parameter, by short or full name; may be repeated.",
-    )
 
 
 def stream_options() -> Callable[[Verb], Verb]:
@@ -83,35 +64,12 @@ def stream_options() -> Callable[[Verb], Verb]:
     return add
 
 
-def connect(target: str) -> RemoteRuntime:
-    if target.partition(":")[0] not in ("unix", "tcp", "tcp+tls"):
-        raise TargetUnavailable(
-            f"This version of igsdk cannot run gadgets on {target}.",
-            "Name a daemon: unix:///PATH, tcp://HOST:PORT or tcp+tls://HOST:PORT?ca=FILE….",
-        )
-    from igsdk.client.remote import RemoteRuntime
-
-    return RemoteRuntime(target)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise UsageError(f"{text!r} is no parameter.", "Write KEY=VALUE.")
-    return key, value
-
-
-def values_of(params: Sequence[str]) -> dict[str, str]:
-    """What `-p` was given.
-
-    Raises:
-        UsageError: it is not KEY=VALUE.
-    """
-    return dict(map(_pair, params))
-
-
 def stream(
-    run: GadgetRun, as_json: bool, source: str | None, duration: float | None, signals: Signals
+    run: GadgetRun | FleetRun,
+    as_json: bool,
+    source: str | None,
+    duration: float | None,
+    signals: Signals,
 ) -> None:
     """Prints until the gadget ends, the time is over, or the end was asked for."""
     printer = _Printer(run, as_json)
@@ -122,45 +80,63 @@ def stream(
 
     while not (over() or run.ended):
         output.check()
+        pause = time.monotonic() + _BUSY
         for row in run.rows(source, timeout=_IDLE):
             printer.put(row)
-            if over():
+            if over() or time.monotonic() >= pause:
                 break
         printer.say_logs()
+        printer.news.tick()
     run.stop()
     for row in run.rows(source):
         if signals.urgent:
             break
         printer.put(row)
     printer.say_logs()
+    printer.news.tick()
     printer.say_losses()
 
 
 class _Printer:
-    """Prints the rows of one run, and says what the daemon and we have to say of it."""
+    """Prints the rows of one run, and says what daemons and we have to say of it.
 
-    def __init__(self, run: GadgetRun, as_json: bool) -> None:
+    Attributes:
+        news: tells of nodes that fail.
+    """
+
+    def __init__(self, run: GadgetRun | FleetRun, as_json: bool) -> None:
         self.run = run
+        self.news = NodeNews(run)
         self._as_json = as_json
         self._headed = ""
         self._said = 0
+        names = [node.name for node in run.nodes()] if hasattr(run, "nodes") else []
+        self._has_nodes = bool(names)
+        self._node_width = min(_WIDEST_NODE, max(map(len, ("NODE", *names))))
 
     def put(self, row: Row) -> None:
         if self._as_json:
-            output.put_json({"source": row.source, "row": _plain(row.nested())})
+            node = {"node": row.node} if row.node else {}
+            output.put_json({**node, "source": row.source, "row": _plain(row.nested())})
             return
-        fields = self.run.gadget.sources[row.source].shown
+        # Of several nodes one may have a daemon of another version, with other fields.
+        source = self.run.gadget.sources.get(row.source)
+        fields = source.shown if source else ()
         if self._headed != row.source:
             self._headed = row.source
-            output.put(_line([field.name.upper() for field in fields], fields))
-        output.put(_line([_text(row[field.name]) for field in fields], fields))
+            self._put_line("NODE", [field.name.upper() for field in fields], fields)
+        self._put_line(row.node, [_text(row.get(field.name, "")) for field in fields], fields)
+
+    def _put_line(self, node: str, cells: Sequence[str], fields: Sequence[Field]) -> None:
+        first = f"{node.ljust(self._node_width)} " if self._has_nodes else ""
+        output.put(f"{first}{_line(cells, fields)}".rstrip())
 
     def say_logs(self) -> None:
         """Those lines that are new, as far as they were kept."""
         logs = self.run.logs
         seen = self.run.losses()["log_lines"] + len(logs)
         for line in logs[len(logs) - min(seen - self._said, len(logs)) :]:
-            output.say(f"{line.level}: {line.text}")
+            output.say(f"{line.node}{': ' if line.node else ''}{line.level}: {line.text}")
         self._said = seen
 
     def say_losses(self) -> None:
@@ -168,8 +144,10 @@ class _Printer:
         told = [
             f"{plural(lost[cause], noun)} {what}"
             for cause, (noun, what) in _LOSSES.items()
-            if lost[cause]
+            if lost.get(cause)
         ]
+        if lost.get("gap_seconds"):
+            told[-1] += f", {lost['gap_seconds']} s together"
         if told:
             output.say(f"not all is as it was sent: {'; '.join(told)}.")
 

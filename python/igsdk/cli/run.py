@@ -9,14 +9,8 @@ import click
 
 from igsdk._units import plural
 from igsdk.cli import output
-from igsdk.cli.rows import (
-    connect,
-    param_option,
-    stream,
-    stream_options,
-    target_option,
-    values_of,
-)
+from igsdk.cli.daemons import connect, param_option, target_option, values_of
+from igsdk.cli.rows import stream, stream_options
 
 if TYPE_CHECKING:
     from igsdk.cli.ending import Ending
@@ -32,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--describe", is_flag=True, help="Print what it takes and gives; run nothing.")
 def run(
     image: str,
-    target: str,
+    targets: tuple[str, ...],
     params: tuple[str, ...],
     source: str | None,
     duration: float | None,
@@ -45,13 +39,17 @@ def run(
     \b
         igsdk run trace_open:latest --describe
         igsdk run trace_open:latest -p pid=4711 --json | jq .row.fname
+        igsdk run trace_open:latest --target k8s: --duration 10s
+
+    With several daemons, or a cluster, each row says its node; a node that fails is told of
+    and stops no other, and one whose rows break off is tried again.
 
     Ctrl-C ends it. Rows go to standard output, the daemon's log to standard error.
     """
     from igsdk.cli.signals import Signals
 
     values = values_of(params)
-    with Signals() as signals, connect(target) as host:
+    with Signals() as signals, connect(targets) as host:
         if describe:
             _describe(host.describe(image, values), as_json)
             return 0

@@ -127,6 +127,10 @@ class Feed(threading.Thread):
         return self.state in _OVER
 
     @property
+    def ended_well(self) -> bool:
+        return self.state in (ENDED, LEFT) and self._ran and self.error is None
+
+    @property
     def was_tried(self) -> bool:
         """Whether the first try has an outcome."""
         return self.state != CONNECTING

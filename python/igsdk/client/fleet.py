@@ -207,6 +207,10 @@ class Fleet:
             return True
 
         self._first(self._ask(gone), "removes the instance")
+        # Who never had it is not wrong.
+        self.errors = {
+            name: error for name, error in self.errors.items() if not isinstance(error, UsageError)
+        }
 
     def _ask(
         self, question: Callable[[RemoteRuntime], Answer], *, first: bool = False

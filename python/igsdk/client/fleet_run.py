@@ -103,9 +103,9 @@ class FleetRun:
 
     @property
     def error(self) -> IgsdkError | None:
-        """Why no node runs any more; None while one does, or where all ended well."""
+        """Why no node runs any more; None while one does, or where one ended well."""
         feeds = self._all()
-        if any(feed.state == RUNNING for feed in feeds):
+        if any(feed.state == RUNNING or feed.ended_well for feed in feeds):
             return None
         return next((feed.error for feed in feeds if feed.error is not None), None)
 
@@ -146,7 +146,7 @@ class FleetRun:
 
         Raises:
             UsageError: there is no such data source.
-            IgsdkError: no node is left, and one of them ended by a mistake.
+            IgsdkError: no node is left, and none of them ended well.
         """
         self._known(source)
         until = None if timeout is None else time.monotonic() + timeout

@@ -39,13 +39,11 @@ class PodRef:
 
 
 class Where(Protocol):
-    """Who is behind a container.
+    """Who is behind a container."""
 
-    Attributes:
-        notes: what cannot be known, and why, in sentences for people.
-    """
-
-    notes: list[str]
+    @property
+    def notes(self) -> list[str]:
+        """What cannot be known, and why, in sentences for people."""
 
     def pod_of(self, container_id: str, pod_uid: str) -> PodRef | None:
         """The pod of a container, by the container's id or by the pod's uid; None: not known,
