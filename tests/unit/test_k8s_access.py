@@ -23,7 +23,7 @@ from igsdk._errors import (
     UsageError,
 )
 from igsdk.client.k8s.api import ApiServer as Client
-from igsdk.client.k8s.api import _spared
+from igsdk.client.k8s.wiring import _spared
 
 
 @pytest.fixture
@@ -239,10 +239,14 @@ def test_tls_with_the_cluster_s_own_authority(config: Path, certificate: Path) -
         api.put("one", "node-1")
         kubeconfig(config, api.url)
         assert "not trusted" in refused(TargetUnavailable).cause
-        kubeconfig(config, api.url, cluster={"certificate-authority": str(certificate)})
-        assert names(Client()) == ["one"]
-        kubeconfig(config, api.url, cluster={"insecure-skip-tls-verify": True})
-        assert names(Client()) == ["one"]
+        for safe in (
+            {"certificate-authority": str(certificate)},
+            {"insecure-skip-tls-verify": True},
+        ):
+            kubeconfig(config, api.url, cluster=safe)
+            assert names(Client()) == ["one"]
+            with Client().forward("gadget", "one", 8080) as way:
+                assert way.recv(5) == b"\x82\x03\0\x90\x1f"
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,13 @@ class Ways:
     def __init__(self) -> None:
         self.pods: list[socket.socket] = []
         self.error = ""
+        self.greeting = b""
 
     def open(self) -> socket.socket:
         if self.error:
             raise TargetUnavailable(self.error, "Try again.")
         ours, pod = socket.socketpair()
-        pod.sendall(HELLO)
+        pod.sendall(HELLO + self.greeting)
         pod.settimeout(10)
         self.pods.append(pod)
         return ours
@@ -129,9 +130,11 @@ def test_a_long_temporary_folder_is_not_used(
 
 def test_a_way_that_was_prepared_is_taken_first(tunnels: Tunnels, ways: Ways) -> None:
     tunnel = tunnels.add(ways.open)
-    tunnel.prepare()
-    with dial(tunnel):
+    ways.greeting = server_frame(b"\0welcome")
+    assert tunnel.prepare() == ""
+    with dial(tunnel) as client:
         assert receive(ways.pods[0], 5) == b"hello"
+        assert read(client, 7) == b"welcome"
     with dial(tunnel):
         until(lambda: len(ways.pods) == 2)
 
@@ -203,6 +206,16 @@ def test_why_a_port_does_not_answer_is_known(tunnels: Tunnels, ways: Ways) -> No
     until(lambda: tunnel.why == "nobody listens there")
 
 
+def test_a_port_that_does_not_answer_is_found_out_at_once(tunnels: Tunnels, ways: Ways) -> None:
+    tunnel = tunnels.add(ways.open)
+    ways.greeting = server_frame(b"\1nobody listens there")
+    assert tunnel.prepare() == "nobody listens there"
+    ways.greeting = server_frame(b"\x03\xe8", kind=8)
+    assert "ended" in tunnel.prepare()
+    ways.greeting = b"\xff\xff"
+    assert "no frames" in tunnel.prepare()
+
+
 def test_a_way_that_cannot_be_opened_ends_the_connection(tunnels: Tunnels, ways: Ways) -> None:
     tunnel = tunnels.add(ways.open)
     ways.error = "The API server does not let you."
@@ -229,6 +242,7 @@ def descriptors() -> set[str]:
 def test_nothing_stays(ways: Ways) -> None:
     before = (descriptors(), threading.active_count())
     ours = Tunnels()
+    ways.greeting = server_frame(b"\0welcome")
     for _ in range(4):
         tunnel = ours.add(ways.open)
         tunnel.prepare()

@@ -14,6 +14,8 @@ from igsdk.client.k8s.frames import Forward, FramesInvalid, goodbye
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from igsdk.client.k8s.way import Way
+
 _PIECE = 256 << 10
 #: what may wait for one side before the other one is no longer read
 _ROOM = 1 << 20
@@ -51,13 +53,14 @@ class Link:
         self._watched: dict[socket.socket, int] = {}
         self._watch(local, _READ, self._hear_first)
 
-    def begin(self, way: socket.socket) -> None:
+    def begin(self, way: Way) -> None:
         """Connects the client with the pod."""
         if self.done:
             way.close()
             return
-        way.setblocking(False)
-        self._way = way
+        way.socket.setblocking(False)
+        self._way, self._protocol = way.socket, way.protocol
+        self._to_client += way.said
         self._move(0)
 
     def push(self, frame: bytes) -> None:

@@ -17,6 +17,7 @@ from igsdk.client.remote import RemoteRuntime
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from igsdk._errors import IgsdkError
     from igsdk.client.k8s.pods import Pod
     from igsdk.client.k8s.target import ClusterTarget
 
@@ -81,6 +82,11 @@ class KubernetesMembership:
             self.close()
             raise
 
+    @property
+    def problem(self) -> IgsdkError | None:
+        """Why changes of pods are not seen at the moment; None on a good day."""
+        return self._watch.problem
+
     def pods(self) -> list[Pod]:
         """The pods that the target chooses, ready or not, by node."""
         chosen = [pod for pod in self._watch.pods() if self.target.wants(pod.node)]
@@ -129,17 +135,21 @@ class KubernetesMembership:
         return f"{name}/{pod.name}" if name in taken else name
 
     def _connect(self, pod: Pod, tunnel: Tunnel) -> RemoteRuntime:
-        tunnel.prepare()
+        if why := tunnel.prepare():
+            raise self._no_daemon(pod, why)
+        name = f"{pod.namespace}/{pod.name} on {pod.node}"
         try:
-            return RemoteRuntime(tunnel.target, *self._timeouts)
+            return RemoteRuntime(tunnel.target, *self._timeouts, name=name)
         except (TargetUnavailable, AnswerInvalid) as error:
-            why = tunnel.why or "it does not answer"
-            raise TargetUnavailable(
-                f"Port {self.target.port} of the pod {pod.namespace}/{pod.name} on {pod.node} "
-                f"cannot be used: {' '.join(why.split())}.",
-                "Look into the pod's log with kubectl; a daemon that listens elsewhere "
-                "is named with ?port=.",
-            ) from error
+            raise self._no_daemon(pod, tunnel.why or "it does not answer") from error
+
+    def _no_daemon(self, pod: Pod, why: str) -> TargetUnavailable:
+        return TargetUnavailable(
+            f"Port {self.target.port} of the pod {pod.namespace}/{pod.name} on {pod.node} "
+            f"cannot be used: {' '.join(why.split()).rstrip('.')}.",
+            "Look into the pod's log with kubectl; a daemon that listens elsewhere "
+            "is named with ?port=.",
+        )
 
     def nobody(self) -> TargetUnavailable:
         """Why there is no member."""

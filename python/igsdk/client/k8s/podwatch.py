@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from igsdk.client.k8s.api import ApiServer, Watch
+    from igsdk.client.k8s.api import ApiServer
+    from igsdk.client.k8s.watch import Watch
 
     Changed = Callable[[Pod | None, Pod | None], None]
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from igsdk._errors import IgsdkError
 from igsdk.client.k8s.frames import ping
 from igsdk.client.k8s.link import Link
+from igsdk.client.k8s.way import Way
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 #: macOS allows 103 bytes, Linux 107
 _LONGEST_PATH = 103
 _PING_SECONDS = 20.0
+_FIRST_WORDS = 1.0
 
 
 class Tunnel:
@@ -44,24 +46,33 @@ class Tunnel:
         self.why = ""
         self._tunnels, self._path = tunnels, path
         self.open_way = open_way
-        self._ready: deque[socket.socket] = deque()
+        self._ready: deque[Way] = deque()
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(str(path))
         self.listener.listen(128)
         self.listener.setblocking(False)
 
-    def prepare(self) -> None:
+    def prepare(self) -> str:
         """Opens a way now, which the next connection will take, so that the caller sees why
         there is none.
+
+        Returns:
+            Why it leads nowhere; "" as far as is known.
 
         Raises:
             IgsdkError: what `open_way` raises.
         """
         self.discard()
-        self.why = ""
-        self._ready.append(self.open_way())
+        way = Way(self.open_way())
+        way.hear(_FIRST_WORDS)
+        self.why = way.why
+        if way.why:
+            way.close()
+        else:
+            self._ready.append(way)
+        return way.why
 
-    def take(self) -> socket.socket | None:
+    def take(self) -> Way | None:
         """A way that was prepared, and is still of use."""
         with contextlib.suppress(IndexError):
             return self._ready.popleft()
@@ -199,7 +210,7 @@ class Tunnels:
 
     def _open(self, tunnel: Tunnel, link: Link) -> None:
         try:
-            way = tunnel.open_way()
+            way = Way(tunnel.open_way())
         except IgsdkError as error:
             tunnel.why = str(error)
             self._do(link.end)
