@@ -59,7 +59,7 @@ def test_anonymous(tmp_path: Path, image: Path, capsys: pytest.CaptureFixture[st
         pulled = json.loads(capsys.readouterr().out)
         assert run(["gadget", "inspect", str(image), "--json"]) == 0
         local = json.loads(capsys.readouterr().out)
-        assert pulled == {**local, "name": name}
+        assert pulled == {**local, "name": name, "file": ""}
         assert run(["gadget", "inspect", name]) == 9
         assert "--plain-http" in capsys.readouterr().err
         assert run(["gadget", "inspect", f"{server.address}/team/none", "--plain-http"]) == 12
