@@ -20,10 +20,12 @@ from igsdk.client.values import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
+    from typing import Any, TypeVar
 
     from igsdk.client.instances import Instance
     from igsdk.client.tls import TLS
+
+    Self = TypeVar("Self", bound="RemoteRuntime")
 
 _PROTOCOL = 1
 
@@ -80,7 +82,7 @@ class RemoteRuntime:
         self.protocol = info.version
         self.experimental = info.experimental
 
-    def __enter__(self) -> RemoteRuntime:
+    def __enter__(self: Self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
