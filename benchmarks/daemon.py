@@ -4,7 +4,7 @@
 ``python -m benchmarks.daemon FOLDER NODES ROWS PACKETS SECONDS KIND``: each of the nodes
 has a socket in the folder and sends so many packets, one each so many seconds (0: as fast as
 it is read). KIND is ``own`` (the gadget's own fields), ``all`` (with 22 texts), both arrays of
-so many rows, or ``events``, with one row in each packet.
+so many rows, ``events``, with one row in each packet, or ``accounts``, as an agent has them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from tests.support import gadget_packets as gp
 from tests.support.gadget_server import Run, Session, described, gadget_server
 
 from igsdk._proto import gadget_pb2 as pb
+
+from .accounts import accounts
 
 #: an account: where it belongs, and its totals and changes
 OWN = [*(gp.Spec(f"number{place}", gp.UINT64, 8) for place in range(16))]
@@ -90,11 +92,12 @@ def daemons(
 
 def main(folder: str, nodes: str, rows: str, packets: str, seconds: str, kind: str) -> None:
     """Serves until its standard input ends."""
-    run = sending(kind, int(rows), int(packets), float(seconds))
+    what = int(rows), int(packets), float(seconds)
+    plain = sending(kind, *what) if kind in KINDS else None
     with ExitStack() as stack:
         for node in range(int(nodes)):
             server = stack.enter_context(gadget_server(Path(folder) / f"{node}.socket"))
-            server.run = run
+            server.run = plain or accounts(node, *what)
         print("ready", flush=True)
         threading.Thread(target=sys.stdin.read).run()
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import igsdk
 from igsdk.client.fleet import Fleet, ListedMembers
 from igsdk.client.fleet_run import FleetRun
 
@@ -30,6 +31,8 @@ def run(_folder: Path) -> None:
     _measure("batches, 22 texts, a packet a second", "all", 1, _batches)
     _measure("batches, 22 texts, ten packets a second", "all", 10, _batches)
     _measure("rows, 22 texts, a packet a second", "all", 1, _rows)
+    heading(f"profile_cuda_memory on {NODES} nodes, {ROWS_A_SECOND:,} accounts each, all changed")
+    _profile()
 
 
 def _batches(run: FleetRun) -> Iterator[int]:
@@ -74,3 +77,27 @@ def _count(rows: Iterator[int]) -> tuple[int, float, float]:
         elif now - began >= WARM:
             start, cpu = now, time.process_time()
     return count, time.process_time() - cpu, time.monotonic() - start
+
+
+def _profile() -> None:
+    """Ledgers of accounts that all change each second, and what a profile of them takes."""
+    with (
+        TemporaryDirectory(prefix="igsdk-bench-") as folder,
+        daemons(
+            Path(folder), NODES, "accounts", rows=ROWS_A_SECOND, packets=10**6, seconds=1
+        ) as targets,
+        igsdk.connect(targets) as fleet,
+        fleet.profile_cuda_memory() as run,
+    ):
+        time.sleep(WARM)
+        start, cpu = time.monotonic(), time.process_time()
+        time.sleep(SECONDS)
+        share = (time.process_time() - cpu) / (time.monotonic() - start)
+        memory, cpu = resident_mib(), time.process_time()
+        profile = run.profile()
+        taken = time.process_time() - cpu
+        running = sum(node.state == "running" for node in run.nodes())
+        lost = {cause: count for cause, count in run.losses().items() if count}
+    rows = len(profile)
+    say(f"  {share:.2f} of a core, {memory:.0f} MiB; {running} nodes running, lost {lost}")
+    say(f"  a profile of {rows:,} rows: {taken:.2f} s of CPU, then {resident_mib():.0f} MiB")
