@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import secrets
 import signal
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,10 +83,12 @@ class ControlPlane:
         for service in self._others:
             service.start()
 
-    def restart_server(self, down: float = 0) -> None:
-        """Ends the API server as an update does, and starts it again."""
+    def stop_server(self) -> None:
+        """Ends the API server at once, and with it whatever goes over it."""
         self.server.stop(signal.SIGKILL)
-        time.sleep(down)
+
+    def start_server(self) -> None:
+        """Starts it again."""
         self.server.start()
         await_true("the API server is ready again", self.api.ready, 120, [self.server])
 
