@@ -66,7 +66,8 @@ def ledger_of(collector: Collector, moment: Moment | None = None) -> Ledger:
     for boot, chain in collector.feeds.chosen().items():
         books = [collector.books[boot, epoch] for epoch in chain.epochs]
         _book(collector, ledger, books, moment, exact)
-        ledger.update_losses(losses_of(books), boot=boot, epoch=chain.epochs[0])
+        lost = {**losses_of(books), "restarts": len(books) - 1}
+        ledger.update_losses(lost, boot=boot, epoch=chain.epochs[0])
     ledger.update_stacks(collector.stacks.values())
     ledger.update_losses({}, notes_of(collector))
     ledger.update_failures(collector.failures())

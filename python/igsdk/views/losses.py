@@ -3,35 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from igsdk._units import format_bytes, format_duration, plural
+from igsdk.views.meaning import Figures, Meaning
+from igsdk.views.stream_losses import STREAM_MEANINGS
 
 if TYPE_CHECKING:
     from igsdk.profile import Metadata, ProcessRow
-
-
-Figures = Literal["exact", "too low", "too high", "incomplete"]
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """Of one cause; ``{n}`` stands for the count.
-
-    ``figures``: what it does to bytes in use and at the peak. ``lost``: it is a loss at all.
-    """
-
-    what: str
-    effect: str
-    remedy: str
-    figures: Figures = "exact"
-    lost: bool = True
-
-    @property
-    def bytes_exact(self) -> bool:
-        """Whether totals are exact all the same."""
-        return self.figures == "exact"
 
 
 _PEAKS = {
@@ -215,6 +194,7 @@ MEANINGS = {
         "the two are read one after the other while the program runs",
         "Read again when it stands still.",
     ),
+    **STREAM_MEANINGS,
 }
 
 
