@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _GROUPS = {
     "Memory of GPUs": ("record", "report", "events", "forward"),
     "Any gadget, on a daemon": ("run", "instances", "nodes"),
-    "The node's daemon": ("agent",),
+    "The daemons of nodes": ("agent", "nodes"),
     "Make gadgets": ("gadget",),
     "When something is wrong": ("doctor",),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from igsdk._errors import TargetUnavailable, UsageError
+from igsdk._errors import UsageError
 from igsdk.cli import output
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def nodes(target: str, as_json: bool) -> Ending:
         igsdk nodes
         igsdk nodes --target 'k8s://prod/gadget?node=gpu-*' --json
 
-    Ends with 9 where no node at all can be used.
+    Ends with 0 where any node can be used, else with the code of why the first one cannot.
     """
     if not target.startswith("k8s:"):
         raise UsageError(
@@ -46,7 +46,7 @@ def nodes(target: str, as_json: bool) -> Ending:
 
     found = survey(target)
     _put(found, as_json)
-    return 0 if any(one.state == "ready" for one in found) else TargetUnavailable.exit_code
+    return 0 if any(one.state == "ready" for one in found) else found[0].code
 
 
 def _put(found: Sequence[NodeReport], as_json: bool) -> None:

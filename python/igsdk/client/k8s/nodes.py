@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from igsdk._errors import IgsdkError
+from igsdk._errors import IgsdkError, TargetUnavailable
 from igsdk.client.k8s.membership import KubernetesMembership
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ class NodeReport:
         phase: the pod's: Pending, Running, Terminating and so on.
         version: the daemon's own; "" where it was not reached.
         state: ready, unreachable (the pod is ready, its daemon did not answer) or not ready.
-        why: why not, as cause and remedy; "" when it is ready.
+        why: why not; "" when it is ready.
+        code: the exit code that says the same; 0 when it is ready.
     """
 
     node: str
@@ -34,6 +35,7 @@ class NodeReport:
     version: str
     state: str
     why: str
+    code: int
 
 
 def survey(target: str, connect_timeout: float = 5.0) -> list[NodeReport]:
@@ -59,11 +61,11 @@ def survey(target: str, connect_timeout: float = 5.0) -> list[NodeReport]:
 
 
 def _look(pod: Pod, member: Member | None) -> NodeReport:
-    version, state, why = "", "not ready", pod.why
+    version, state, why, code = "", "not ready", pod.why, TargetUnavailable.exit_code
     if member is not None:
         try:
             with member.connect() as daemon:
-                version, state, why = daemon.version, "ready", ""
+                version, state, why, code = daemon.version, "ready", "", 0
         except IgsdkError as error:
-            state, why = "unreachable", str(error)
-    return NodeReport(pod.node, pod.name, pod.phase, version, state, why)
+            state, why, code = "unreachable", str(error), error.exit_code
+    return NodeReport(pod.node, pod.name, pod.phase, version, state, why, code)
