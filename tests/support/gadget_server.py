@@ -100,7 +100,8 @@ class GadgetServer:
         return answer
 
     def get_info(self, request: bytes, context: Any) -> bytes:
-        return _refusing(context, self.info)
+        told: bytes = _refusing(context, self.info)
+        return told
 
     def get_gadget_info(self, request: bytes, context: Any) -> bytes:
         asked = pb.GetGadgetInfoRequest.FromString(request)
@@ -128,15 +129,24 @@ def _refusing(context: Any, answer: Callable[[], Any]) -> Any:
 
 
 @contextlib.contextmanager
-def gadget_server(address: Path | str) -> Iterator[GadgetServer]:
-    """Serves on a unix socket (a path) or on ``HOST:PORT``, with port 0 for any."""
+def gadget_server(
+    address: Path | str, credentials: grpc.ServerCredentials | None = None
+) -> Iterator[GadgetServer]:
+    """Serves on a unix socket (a path) or on ``HOST:PORT``, with port 0 for any; over TLS
+    with credentials."""
     server = grpc.server(
         futures.ThreadPoolExecutor(8), options=[("grpc.max_send_message_length", -1)]
     )
-    port = server.add_insecure_port(f"unix:{address}" if isinstance(address, Path) else address)
+    where = f"unix:{address}" if isinstance(address, Path) else address
+    if credentials is None:
+        port = server.add_insecure_port(where)
+    else:
+        port = server.add_secure_port(where, credentials)
     host = str(address).rpartition(":")[0]
     ours = GadgetServer(
-        f"unix://{address}" if isinstance(address, Path) else f"tcp://{host}:{port}"
+        f"unix://{address}"
+        if isinstance(address, Path)
+        else f"tcp{'+tls' if credentials else ''}://{host}:{port}"
     )
     unary = grpc.unary_unary_rpc_method_handler
     server.add_generic_rpc_handlers(

@@ -83,7 +83,9 @@ def test_all_is_well(ours: GadgetServer, checks: Checks) -> None:
     ours.instances = {"ListGadgetInstances": lambda request: pb.ListGadgetInstanceResponse()}
     found = checks()
     assert {check.state for check in found.values()} == {"ok"}
-    assert list(found) == ["connection", "daemon", "instances", "image", "signature", "gadget"]
+    assert list(found) == [
+        *("connection", "encryption", "daemon", "instances", "image", "signature", "gadget")
+    ]
     assert found["daemon"].detail == "version 0.54.0, protocol 1.0"
     assert "by frame pointers" in found["gadget"].detail
     assert ours.sessions == []
@@ -223,7 +225,7 @@ def test_text(ours: GadgetServer, capsys: Any) -> None:
     assert run(["doctor", "--target", ours.target]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == ours.target
-    assert lines[2] == "ok    daemon      version 0.54.0, protocol 1.0"
+    assert lines[3] == "ok    daemon      version 0.54.0, protocol 1.0"
     assert lines[-1] == f"{ours.target} works."
 
     ours.describe = asked(UNSIGNED)

@@ -48,6 +48,9 @@ _REFUSED = (
         "Name one with --gadget that the daemon can fetch, or import it there (`ig image import`).",
     ),
 )
+_ENCRYPT = "Start the daemon with a certificate and --tls-client-ca…, and use tcp+tls://."
+_MOST_NAMES = 3
+_SOON = 14
 _SIGN = (
     "Sign it with `igsdk gadget sign` and give the daemon your public key (public-keys), or turn "
     "verify-image off there."
@@ -76,7 +79,7 @@ def check_daemon(
     took = time.monotonic() - began
     with host:
         found = [Check("connection", "ok", f"it answers, after {took * 1000:.0f} ms")]
-        found += [_daemon(host), _instances(host), *_gadget(host, gadget)]
+        found += [_encryption(host), _daemon(host), _instances(host), *_gadget(host, gadget)]
         if run and not any(check.state == "fail" for check in found):
             found += _run(host, gadget)
     return found
@@ -85,6 +88,21 @@ def check_daemon(
 def failed(name: str, error: IgsdkError) -> Check:
     """An error as what was found; it has its exit code."""
     return Check(name, "fail", error.cause.rstrip("."), error.remedy, error.exit_code)
+
+
+def _encryption(host: RemoteRuntime) -> Check:
+    name, shown = "encryption", host.handshake
+    if host.target.startswith("unix:"):
+        return Check(name, "ok", "a unix socket needs none")
+    if shown is None:
+        detail = "clear text, without any login: whoever reaches the port runs gadgets there"
+        return Check(name, "warn", detail, _ENCRYPT)
+    whose = ", ".join(shown.names[:_MOST_NAMES]) or "no name"
+    days = int((shown.until - time.time()) // 86_400)
+    detail = f"{shown.version}; the daemon's certificate is for {whose}, for {days} days more"
+    if days < _SOON:
+        return Check(name, "warn", detail, "Renew it on the daemon's machine.")
+    return Check(name, "ok", detail)
 
 
 def _daemon(host: RemoteRuntime) -> Check:

@@ -62,7 +62,8 @@ def knock(address: Address, timeout: float) -> Handshake | None:
         with _connected(address, timeout) as raw:
             return _over_tls(raw, address, address.tls, context)
     with _connected(address, timeout) as raw:
-        if _speaks_http2(raw) is False and _speaks_tls(address, timeout):
+        frame = _first_frame(raw)
+        if frame is not None and not _is_http2(frame) and _speaks_tls(address, timeout):
             raise TargetUnavailable(
                 f"{address.shown} speaks over TLS.",
                 "Write tcp+tls:// with ?ca=FILE, the authority of its certificate.",
@@ -93,18 +94,21 @@ def _connected(address: Address, timeout: float) -> socket.socket:
         ) from error
 
 
-def _speaks_http2(stream: socket.socket) -> bool | None:
-    """None where it says nothing, neither yes nor no."""
+def _first_frame(stream: socket.socket) -> bytes | None:
+    """The head of its first frame; empty where it ends the connection, None: it says nothing."""
     stream.settimeout(_PATIENCE)
     try:
         stream.sendall(_PREFACE)
-        frame = stream.recv(_FRAME)
+        return stream.recv(_FRAME)
     except TimeoutError:
         return None
     except ssl.SSLError:
         raise
     except OSError:
-        return False
+        return b""
+
+
+def _is_http2(frame: bytes) -> bool:
     return len(frame) > 3 and frame[3] == _SETTINGS
 
 
@@ -126,8 +130,9 @@ def _over_tls(raw: socket.socket, address: Address, tls: TLS, context: ssl.SSLCo
         with context.wrap_socket(raw, server_hostname=name) as stream:
             shown = _handshake(stream)
             # With TLS 1.3 a daemon looks at our certificate after we took the connection
-            # for made, and its complaint comes when we read.
-            _speaks_http2(stream)
+            # for made, and its complaint comes when we read; or it just ends the connection.
+            if _first_frame(stream) == b"":
+                raise _refusing("it ends the connection", address, tls)
             return shown
     except ssl.SSLCertVerificationError as error:
         raise _not_believed(error, address, tls, name) from error
@@ -176,7 +181,12 @@ def _refused(error: ssl.SSLError, address: Address, tls: TLS) -> TargetUnavailab
             f"{address.shown} speaks without TLS.",
             "Write tcp://, or give the daemon a certificate.",
         )
-    if tls.cert is None and "alert" in why:
+    return _refusing(why, address, tls)
+
+
+def _refusing(why: str, address: Address, tls: TLS) -> TargetUnavailable:
+    """After its own certificate was good."""
+    if tls.cert is None:
         return TargetUnavailable(
             f"{address.shown} asks for a certificate of ours: {why}.",
             "Name it and its key as cert and key.",
