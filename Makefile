@@ -7,10 +7,10 @@ CHECKS ?=
 KERNELS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup native test test-large kernel-test lint format wheel gadget bench gpu-checks clean
+.PHONY: help run setup native test test-large kernel-test cluster-test lint format wheel gadget container bench gpu-checks clean
 
 help: ## what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 run: ## try it: set up, then record two CUDA programs and show the reports (root)
 	@build/run.sh
@@ -30,6 +30,9 @@ test-large: ## tests with PyTorch, 540 MB to download and 1.2 GB of disk (root);
 kernel-test: ## Debian's 6.1 and 6.12 kernels in a virtual machine: loads, attaches, counts, stacks (root); KERNELS=6.1. for one
 	@build/kernel-test.sh $(KERNELS)
 
+cluster-test: ## a real Kubernetes of two nodes: profiles of its pods, whatever is killed (root, Go); PYTEST_ARGS as above
+	@build/cluster-test.sh $(PYTEST_ARGS)
+
 lint: ## types, style, layers, licences
 	@build/lint.sh
 
@@ -41,6 +44,9 @@ wheel: ## dist/*.whl with the BPF objects and libbpf inside
 
 gadget: ## dist/profile_cuda_memory.tar, the image for Inspektor Gadget
 	@build/gadget.sh
+
+container: ## .work/container/image.tar, the image of deploy/agent.yaml (root, Debian, mmdebstrap)
+	@build/container.sh
 
 bench: ## speed, with the floor beside it (root, a quiet machine); BENCH="pairs" for some
 	@build/bench.sh $(BENCH)

@@ -4,6 +4,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+# A test cluster that outlived who started it: its mounts and its network go with it.
+build/cluster-end.sh
 rm -rf .work dist python/igsdk/_bpf python/*.egg-info \
     .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 rm -f python/igsdk/_native.*.so igsdk.pb.gz
