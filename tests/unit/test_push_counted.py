@@ -18,7 +18,7 @@ STACKS = (UNKNOWN, (MALLOC, FORWARD, MAIN), (MALLOC, BACKWARD, MAIN))
 def due(counted: Counted, now: Profile, arrives: bool = True) -> Profile:
     rows = counted.due(now._table)
     if arrives:
-        counted.settle(rows)
+        counted.settle([rows])
     return Profile(rows)
 
 

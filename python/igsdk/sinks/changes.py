@@ -48,9 +48,22 @@ class Counted:
         values = rows.values - moved.values
         return replace(rows, values=np.maximum(values, 0)).grouped()
 
-    def settle(self, rows: Table) -> None:
-        """These rows of :meth:`due` are counted now."""
-        self._table = combine([self._table, _only(rows, _ALLOC)]).grouped()
+    def settle(self, parts: Sequence[Table]) -> None:
+        """These are counted now: all of :meth:`due`, or parts that were taken from it."""
+        if parts:
+            rows = _only(_rejoined(parts), _ALLOC)
+            self._table = combine([self._table, rows]).grouped()
+
+
+def _rejoined(parts: Sequence[Table]) -> Table:
+    """Parts of one table, which share its frames and strings, as one."""
+    labels = {name: np.concatenate([p.labels[name] for p in parts]) for name in parts[0].labels}
+    return replace(
+        parts[0],
+        labels=labels,
+        stack=np.concatenate([part.stack for part in parts]),
+        values=np.concatenate([part.values for part in parts]),
+    )
 
 
 def _only(table: Table, columns: Sequence[int]) -> Table:

@@ -115,7 +115,7 @@ class Pyroscope:
 
     def count(self, profile: Profile) -> None:
         """Takes what a profile says was allocated for pushed already."""
-        self._counted.settle(self._counted.due(self._prepared(profile, ended=True)))
+        self._counted.settle([self._counted.due(self._prepared(profile, ended=True))])
 
     def push(
         self,
@@ -147,9 +147,8 @@ class Pyroscope:
         until = time.monotonic() + self._patience
         results = Delivery(lambda piece: self._send(piece, moment), until).deliver(parts)
         pushed = summary(results, self._route)
-        for series, outcome in results:
-            if outcome.what in ("stored", "unknown"):
-                self._counted.settle(series.rows)
+        sent = (series for series, outcome in results if outcome.what in ("stored", "unknown"))
+        self._counted.settle([series.rows for series in sent])
         stored = [series for series, outcome in results if outcome.what == "stored"]
         if not stored:
             return pushed
