@@ -10,7 +10,7 @@ import igsdk
 
 target = sys.argv[1] if sys.argv[1:] else "unix:///var/run/ig/ig.socket"
 seconds = float(sys.argv[2]) if sys.argv[2:] else 5
-with igsdk.connect(target) as host, host.run("trace_open:latest") as run:
+with igsdk.connect(target) as host, host.run("trace_open:latest", {"host": True}) as run:
     (opens,) = run.collect(seconds).values()
     frame = opens.to_pandas()
 print(frame["proc.comm"].value_counts().head(10).to_string())

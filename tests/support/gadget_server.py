@@ -218,6 +218,8 @@ def counting(session: Session) -> Iterator[pb.GadgetEvent]:
 
 def main(path: str) -> None:
     with gadget_server(Path(path)) as server:
+        host = pb.Param(key="host", prefix="operator.LocalManager.", typeHint="bool")
+        server.describe = lambda request: pb.GadgetInfo(imageName=request.imageName, params=[host])
         server.run = counting
         print("ready", flush=True)
         threading.Event().wait()

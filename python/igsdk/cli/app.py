@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: the verbs in groups, as the help shows them
 _GROUPS = {
     "Memory of GPUs": ("record", "report", "events", "forward"),
-    "Any gadget, on a daemon": ("run", "instances", "nodes"),
+    "Any gadget, on a daemon": ("run", "instances"),
     "The daemons of nodes": ("agent", "nodes"),
     "Make gadgets": ("gadget",),
     "When something is wrong": ("doctor",),
