@@ -245,11 +245,21 @@ def wrong(change: str) -> pb.DataSource:
         case "endless":
             for number in range(5000):
                 told.fields.add(fullName=str(number))
+        case "one slot" | "one byte":
+            size = 8 if change == "one byte" else 0
+            for number in range(16):
+                told.fields.add(
+                    fullName=str(number), kind=gp.UINT64, size=size, payloadIndex=0 if size else 1
+                )
     return told
 
 
 @pytest.mark.parametrize(
-    "change", ["type", "parent", "far", "large", "narrow", "ragged", "twice", "endless"]
+    "change",
+    [
+        *("type", "parent", "far", "large", "narrow", "ragged", "twice", "endless"),
+        *("one slot", "one byte"),
+    ],
 )
 def test_descriptions_that_make_no_sense(change: str) -> None:
     with pytest.raises(AnswerInvalid, match="data source 's'") as caught:

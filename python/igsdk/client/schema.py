@@ -24,6 +24,8 @@ _EMPTY, _HIDDEN, _HAS_PARENT, _UNREFERENCED = 1, 4, 8, 32
 _BIG_ENDIAN = 1
 _ONE_ROW, _ARRAY = 1, 2
 _MOST_SOURCES, _MOST_FIELDS = 256, 4096
+#: a row of a few bytes would take as many times as much in memory
+_MOST_FOR_ONE_BYTE = 16
 #: no packet is larger, so no field lies further in
 _FURTHEST = 64 << 20
 _REMEDY = "Report it to whoever made the gadget or the daemon; another version may be right."
@@ -114,6 +116,7 @@ def read_source(told: pb.DataSource) -> DataSource:
         if place not in parents and not one.flags & (_EMPTY | _UNREFERENCED)
     ]
     _no_name_twice(told, fields)
+    _no_byte_for_all(told, fields)
     return DataSource(
         id=told.id,
         name=told.name,
@@ -175,6 +178,18 @@ def _no_name_twice(told: pb.DataSource, fields: list[Field]) -> None:
         if one.name in seen:
             raise _wrong(told, f"has two fields called {one.name!r}")
         seen.add(one.name)
+
+
+def _no_byte_for_all(told: pb.DataSource, fields: list[Field]) -> None:
+    slots: dict[int, list[Field]] = {}
+    for one in fields:
+        slots.setdefault(one.slot, []).append(one)
+    for slot, some in slots.items():
+        whole = sum(not one.size for one in some)
+        in_parts = sum(one.size for one in some)
+        furthest = max(one.end for one in some)
+        if whole > _MOST_FOR_ONE_BYTE or in_parts > _MOST_FOR_ONE_BYTE * furthest:
+            raise _wrong(told, f"has too many fields of the same bytes, in slot {slot}")
 
 
 def _wrong(told: pb.DataSource, what: str) -> AnswerInvalid:

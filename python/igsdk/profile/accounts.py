@@ -18,6 +18,8 @@ from igsdk.profile.names import HOSTS, LABELS, NUMBERS, device_label
 from igsdk.profile.table import Table, build
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from igsdk.ledger import Ledger
 
 _MEASURES = (
@@ -136,7 +138,8 @@ def _process_rows(ledger: Ledger) -> list[ProcessRow]:
     """The process table, those that hold most first."""
     sums = ledger.totals(by=("boot", "process", "host"))
     groups = group([sums["boot"], sums["process"]], length(sums))
-    rows = [_process_row(ledger, sums, members) for members in _members(groups)]
+    peaks = _peaks(ledger.processes())
+    rows = [_process_row(ledger, sums, members, peaks) for members in _members(groups)]
     return sorted(rows, key=lambda row: (-row.own("in_use"), -row.peak, row.pid, row.start_ns))
 
 
@@ -145,7 +148,9 @@ def _members(groups: Groups) -> list[Column]:
     return [part for part in parts if len(part)]
 
 
-def _process_row(ledger: Ledger, sums: Columns, members: Column) -> ProcessRow:
+def _process_row(
+    ledger: Ledger, sums: Columns, members: Column, peaks: Mapping[tuple[int, int], int]
+) -> ProcessRow:
     first = members[0]
     boot, process = int(sums["boot"][first]), int(sums["process"][first])
     info = ledger.info(process, boot)
@@ -158,7 +163,7 @@ def _process_row(ledger: Ledger, sums: Columns, members: Column) -> ProcessRow:
         command=known.cmdline or known.comm,
         ns_pid=known.ns_pid,
         state="live" if known.ended_ns is None else "ended",
-        peak=known.peak or _peak(ledger.processes(), boot, process),
+        peak=known.peak or peaks.get((boot, process), 0),
         classes=classes,
         unknown_frees=known.unknown_frees,
         before_us=known.before_us,
@@ -182,8 +187,11 @@ def _figures(sums: Columns, row: int) -> dict[str, int]:
     }
 
 
-def _peak(processes: Columns, boot: int, process: int) -> int:
-    """A process's peak where only its rows tell: known exactly if it is one row."""
-    mine = (processes["boot"] == boot) & (processes["process"] == process)
-    peaks = processes["peak"][mine & (processes["host"] == 0)]
-    return int(peaks.max()) if len(peaks) else 0
+def _peaks(processes: Columns) -> dict[tuple[int, int], int]:
+    """Peaks by boot and process where only their rows tell: known exactly if it is one row."""
+    peaks: dict[tuple[int, int], int] = {}
+    own = np.flatnonzero(processes["host"] == 0)
+    told = (processes[name][own].tolist() for name in ("boot", "process", "peak"))
+    for boot, process, peak in zip(*told, strict=True):
+        peaks[boot, process] = max(peak, peaks.get((boot, process), 0))
+    return peaks
