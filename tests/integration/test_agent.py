@@ -8,24 +8,28 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
+import grpc
 import pytest
 from tests.support import gadget_books
 from tests.support.agents import GADGET, SECONDS, Client, agent, agent_process, attached, client
+from tests.support.inspektor_daemon import gadgetctl_program
 from tests.support.recording import own_driver, paused
 from tests.support.registry import make_certificates
 from tests.support.simdriver import Driver, all_books
 
 import igsdk
 from igsdk._events import Frame, stack_id
+from igsdk._proto import gadget_pb2 as pb
 from igsdk.agent import feed, hub
 from igsdk.agent.agent import Agent, Settings
-from igsdk.agent.listen import TLS
+from igsdk.agent.listen import TLS, Access
 from igsdk.client.remote import RemoteRuntime
 
 BEFORE = "use 0 = 0; alloc &a 1M; alloc &b 2M; managed &m 4096; allochost &h 8192; free a"
@@ -331,6 +335,86 @@ def test_what_is_refused(served: Agent) -> None:
             host.run(GADGET, {"nonsense": 1})
         with pytest.raises(igsdk.UsageError, match="one of none, failures, all"):
             host.run(GADGET, {"events": "some"})
+
+
+def status_of(served: Agent, method: str, *messages: bytes) -> tuple[str, str]:
+    """How a call ends, in the words of the service."""
+    path = target_of(served).removeprefix("unix://")
+    with grpc.insecure_channel(f"unix:{path}") as channel:
+        try:
+            if method.endswith("RunGadget"):
+                list(channel.stream_stream(method)(iter(messages), timeout=SECONDS))
+            else:
+                channel.unary_unary(method)(messages[0], timeout=SECONDS)
+        except grpc.RpcError as error:
+            ended: Any = error
+            return ended.code().name, ended.details()
+    return "OK", ""
+
+
+def run_of(version: int = 1, **more: Any) -> bytes:
+    asked = pb.GadgetRunRequest(imageName=GADGET, version=version, **more)
+    return pb.GadgetControlRequest(runRequest=asked).SerializeToString()
+
+
+def attach_to(number: str, version: int = 1) -> bytes:
+    asked = pb.GadgetAttachRequest(id=number, version=version)
+    return pb.GadgetControlRequest(attachRequest=asked).SerializeToString()
+
+
+FIRST = "expected first control message to be gadget run request"
+
+
+@pytest.mark.parametrize(
+    ("method", "message", "words"),
+    [
+        ("GadgetManager/RunGadget", run_of(7), "expected version to be 1, got 7"),
+        ("GadgetManager/RunGadget", attach_to("0" * 32), f"gadget {'0' * 32} not found"),
+        ("GadgetManager/RunGadget", attach_to("0" * 32, 2), "expected version to be 1, got 2"),
+        ("GadgetManager/RunGadget", b"\x12\x00", FIRST),
+        ("GadgetManager/RunGadget", b"", FIRST),
+        ("GadgetManager/RunGadget", b"\xff\xff", FIRST),
+        ("GadgetManager/RunGadget", run_of(paramValues={"x": "y"}), "no parameter 'x'"),
+        ("GadgetManager/GetGadgetInfo", b"", "expected version to be 1, got 0"),
+        ("GadgetManager/GetGadgetInfo", b"\xff", "cannot be read"),
+        ("GadgetInstanceManager/GetGadgetInstance", b"", "gadget  not found"),
+        ("GadgetInstanceManager/CreateGadgetInstance", b"", "no other"),
+        ("GadgetInstanceManager/CreateGadgetInstance", b"\xff", "cannot be read"),
+    ],
+)
+def test_refusals_in_the_words_that_clients_know(
+    method: str, message: bytes, words: str, served: Agent
+) -> None:
+    code, said = status_of(served, f"/api.{method}", message)
+    assert code == "UNKNOWN"
+    assert words in said
+
+
+def test_a_half_close_is_a_stop(served: Agent) -> None:
+    assert status_of(served, "/api.GadgetManager/RunGadget", run_of()) == ("OK", "")
+
+
+def test_another_client_of_the_service(served: Agent) -> None:
+    """Inspektor Gadget's own, where somebody has it."""
+    argv = [gadgetctl_program(), "run", GADGET, "--remote-address", target_of(served)]
+    done = subprocess.run([*argv, "--timeout", "2"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "CAUSE" in done.stdout
+    assert "live_full" in done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming somebody else needs root")
+def test_a_socket_is_for_its_group_alone() -> None:
+    group, nobody = 4711, 65534
+    ask = ["perl", "-MIO::Socket::UNIX", "-e", "exit !IO::Socket::UNIX->new(Peer => $ARGV[0])"]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        with agent(folder, access=Access(str(group))) as one:
+            path = one.targets[0].removeprefix("unix://")
+            for number, wanted in ((group, 0), (nobody, 1)):
+                done = subprocess.run([*ask, path], user=nobody, group=number, extra_groups=[])
+                assert done.returncode == wanted
 
 
 def test_there_is_a_limit_of_runs(tmp_path: Path) -> None:

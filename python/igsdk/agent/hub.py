@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import threading
@@ -134,6 +135,7 @@ class Hub:
         self._frame: Frame | None = None
         self._infos: dict[int, ProcessInfo] = {}
         self._offset = 0
+        self._forget_at = 0.0
         self._nvml: dict[int, tuple[float, int | None]] = {}
         self._subscribers: tuple[Subscriber, ...] = ()
         self._changing = threading.Lock()
@@ -216,12 +218,19 @@ class Hub:
         return used
 
     def _serve(self) -> None:
-        forget_at = 0.0
         while not self._closed.is_set():
+            self._serve_once()
+
+    def _serve_once(self) -> None:
+        """What goes wrong here must not end all events until somebody restarts the agent."""
+        try:
             self._pump(_PATIENCE)
-            if time.monotonic() >= forget_at:
-                forget_at = time.monotonic() + _FORGET_EVERY
+            if time.monotonic() >= self._forget_at:
+                self._forget_at = time.monotonic() + _FORGET_EVERY
                 self.session.forget_ended(KEEP_ENDED)
+        except Exception:
+            logging.getLogger("igsdk.agent").exception("a mistake in igsdk; the agent goes on")
+            self._closed.wait(_PATIENCE)
 
     def _pump(self, timeout: float) -> None:
         with self._pumping:

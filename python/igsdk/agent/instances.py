@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 #: events that each one keeps, a packet each
 KEPT = 1024
 MOST = 64
+_LARGEST = 1 << 16
 _ID = re.compile("[0-9a-f]{32}")
 _NAME = re.compile("[a-z0-9_-]{1,32}")
 _WHY = "Use 1 to 32 of a-z, 0-9, - and _"
@@ -62,6 +63,8 @@ class Instances:
             RunRefused: the image is not ours, a parameter, id or name makes no sense or is
                 taken, or there are too many.
         """
+        if asked.ByteSize() > _LARGEST:
+            raise RunRefused("the description of the instance is too long.", "Shorten it")
         config = asked.gadgetConfig
         wants.check_image(config.imageName)
         wanted = wants.read(config.paramValues)
