@@ -191,6 +191,14 @@ def test_of_a_sender_of_whole_readings_the_later_one_counts_also_where_it_is_les
     assert live.column("alloc_calls").tolist() == [0, 1]
 
 
+def test_what_finds_no_room_is_counted_and_what_is_known_goes_on() -> None:
+    live = LiveRows(TYPES, limit=2)
+    live.take(batch((1, 1, 0), (2, 1, 0), (3, 1, 0)))
+    taken = live.take(batch((1, 4, 0), (9, 1, 0), (2, 2, 0)))
+    assert live.column("alloc_calls").tolist() == [4, 2]
+    assert (live.dropped, sorted(taken.rows.tolist())) == (2, [0, 2])
+
+
 # Which runtime counts ---------------------------------------------------------------------
 
 

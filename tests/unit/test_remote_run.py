@@ -20,6 +20,9 @@ from igsdk import UsageError
 from igsdk._events import Frame, Stack
 from igsdk._proto import gadget_pb2 as pb
 from igsdk._remote.run import RemoteRun
+from igsdk._remote.runtime import FleetTarget
+from igsdk.client.fleet import ListedMembers
+from igsdk.client.member import PodRef
 
 M = 1 << 20
 BOOT, EPOCH, PROCESS, STACK = 77, 1000, 4242, 5
@@ -307,6 +310,40 @@ def test_nodes_are_added_up_and_say_whose_is_what(tmp_path: Path) -> None:
     assert sum("lost: rows 1" in note for note in run.notes()) == 3
     assert any("nobody.socket" in note for note in run.notes())
     assert set(states) == {*targets, missing}
+
+
+class Cluster:
+    """Knows one container; only from the second time on which of the pod's it is."""
+
+    notes = ("names of other pods are not known",)
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def pod_of(self, container_id: str, pod_uid: str) -> PodRef | None:
+        self.asked.append((container_id, pod_uid))
+        return PodRef("ml", "vllm-0", "main" if len(self.asked) > 1 else "", "node-a")
+
+
+def test_the_agents_containers_have_the_names_that_the_cluster_knows(tmp_path: Path) -> None:
+    play = playing(
+        ("processes", process(4, container_id="c0", pod_uid="u0", cmdline="serve")),
+        ("heap", account(1, 4)),
+        ("report", report(node="node-a")),
+        fields=AGENT,
+    )
+    cluster = Cluster()
+    with serving(tmp_path, play) as server:
+        members = ListedMembers([server.target])
+        members.where = cluster  # type: ignore[assignment]
+        with FleetTarget(members, "k8s:") as gpu, gpu.profile_cuda_memory(pod="vllm-*") as run:
+            until(run, lambda: bool(run.processes()) and run.processes()[0].container == "main")
+            profile = stopped(run)
+    (row,) = profile.metadata.processes
+    assert (row.namespace, row.pod, row.container, row.node) == ("ml", "vllm-0", "main", "node-a")
+    assert profile.filter(pod="vllm-0").total("inuse_space") == 4 * M
+    assert cluster.asked[:2] == [("c0", "u0")] * 2
+    assert cluster.notes[0] in profile.metadata.notes
 
 
 def test_a_run_that_no_node_can_start_is_an_error(tmp_path: Path) -> None:

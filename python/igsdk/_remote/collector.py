@@ -188,12 +188,14 @@ class Collector:
             if has_texts(columns):
                 self._make_stacks(books, columns, some)
             else:
-                books.heap.write("stack", books.heap.find(part["row"]), part["key"])
+                slots = books.heap.find(part["row"])
+                books.heap.write("stack", slots[slots >= 0], part["key"][slots >= 0])
 
     def _make_stacks(self, books: Books, columns: Columns, some: Array) -> None:
         """Gives accounts the id of their stack, made of Inspektor Gadget's texts."""
-        slots = books.heap.find(columns["row"][some])
         heap = books.heap
+        slots = heap.find(columns["row"][some])
+        some, slots = some[slots >= 0], slots[slots >= 0]
         wanted = untold(columns, some, heap.column("stack")[slots], heap.column("named")[slots])
         for place in np.flatnonzero(wanted).tolist():
             row = int(some[place])

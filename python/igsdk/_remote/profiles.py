@@ -104,6 +104,8 @@ def losses_of(books: Iterable[Books]) -> dict[str, int]:
     """Counts by cause, of all epochs of a machine together."""
     sums: dict[str, int] = {}
     for one in books:
+        if dropped := one.heap.dropped + one.processes.dropped:
+            sums["attic_full"] = sums.get("attic_full", 0) + dropped
         for cause, count in one.losses.items():
             sums[cause] = sums.get(cause, 0) + count
     return sums

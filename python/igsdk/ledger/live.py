@@ -50,11 +50,16 @@ class LiveRows:
     Args:
         types: numpy type by column; ``row`` (the number), the totals and ``ended`` and
             ``time`` have to be among them.
+        limit: rows at most; new ones beyond are not taken, and counted in ``dropped``.
         by_time: the later time decides alone: of a sender whose rows are all of one reading,
             and that may take back what it said of a row.
     """
 
-    def __init__(self, types: Mapping[str, str], by_time: bool = False) -> None:
+    def __init__(
+        self, types: Mapping[str, str], limit: int = 1 << 20, by_time: bool = False
+    ) -> None:
+        self.dropped = 0
+        self._limit = limit
         self._types = dict(types)
         self._by_time = by_time
         self._columns = {name: np.zeros(_FIRST_ROOM, kind) for name, kind in types.items()}
@@ -91,7 +96,7 @@ class LiveRows:
             Which of its rows counted; where a number came twice only the newest did.
         """
         mine = {name: np.asarray(batch[name], kind) for name, kind in self._known(batch)}
-        rows = self._newest(mine)
+        rows = self._with_room(self._newest(mine), mine["row"])
         slots, fresh = self._places(mine["row"][rows])
         newer = fresh | self._not_older(mine, rows, slots)
         rows, slots, fresh = rows[newer], slots[newer], fresh[newer]
@@ -101,6 +106,16 @@ class LiveRows:
 
     def _known(self, batch: Mapping[str, Any]) -> list[tuple[str, str]]:
         return [(name, kind) for name, kind in self._types.items() if name in batch]
+
+    def _with_room(self, rows: Column, numbers: Column) -> Column:
+        """The rows without those that are new and find no room."""
+        room = self._limit - len(self)
+        if len(rows) <= room:
+            return rows
+        fresh = self.find(numbers[rows]) < 0
+        kept: Column = rows[~fresh | (np.cumsum(fresh) <= room)]
+        self.dropped += len(rows) - len(kept)
+        return kept
 
     def _places(self, numbers: Column) -> tuple[Column, Column]:
         """Slots for these numbers, and which of them are new; no number comes twice."""

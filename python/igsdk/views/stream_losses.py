@@ -37,6 +37,11 @@ STREAM_MEANINGS = {
         "Run `igsdk agent` on the node, which goes on while nobody looks.",
         figures="incomplete",
     ),
+    "attic_full": Meaning(
+        "{n} times an account found no room, as too many are kept",
+        "its bytes stand under [not attributed]",
+        "Choose fewer processes, or a shorter time.",
+    ),
     "unreadable_packets": Meaning(
         "{n} packets did not fit their description",
         "what they had is missing",
