@@ -45,10 +45,12 @@ def await_nodes(run: RemoteRun, *states: str) -> None:
 
 
 def await_in_use(run: RemoteRun, pod: str, wanted: int) -> None:
-    def found() -> bool:
-        return run.profile().filter(pod=pod).total("inuse_space", "own") == wanted
-
-    await_true(f"{pod} has {wanted} bytes", found, 30, pause=0.3)
+    """Waits until the profile has so many bytes of that pod."""
+    until = time.monotonic() + 30
+    while (found := run.profile().filter(pod=pod).total("inuse_space", "own")) != wanted:
+        said = f"{pod}: {found} and not {wanted}; {run.profile().samples()}; {run.notes()}"
+        assert time.monotonic() < until, said
+        time.sleep(0.3)
 
 
 def test_each_pod_has_what_its_driver_has_in_its_books(made: Cluster, tmp_path: Path) -> None:

@@ -48,12 +48,15 @@ class Api:
         self._tls = ssl.create_default_context(cafile=str(authority))
 
     def call(self, method: str, path: str, body: Object | None = None, kind: str = "json") -> Any:
-        """One request; the answer as JSON gives it, as text where it is none.
+        """One request; the answer as JSON gives it.
 
         Raises:
             ApiError: the server refused.
             OSError: there is no server.
         """
+        return json.loads(self._text(method, path, body, kind))
+
+    def _text(self, method: str, path: str, body: Object | None = None, kind: str = "json") -> str:
         request = urllib.request.Request(self._server + path, method=method)
         request.add_header("Authorization", f"Bearer {self._token}")
         data = None
@@ -62,14 +65,13 @@ class Api:
             data = json.dumps(body).encode()
         try:
             with urllib.request.urlopen(request, data, timeout=20, context=self._tls) as answer:
-                text = answer.read().decode()
+                return str(answer.read().decode())
         except urllib.error.HTTPError as error:
             raise ApiError(error.code, error.read().decode(errors="replace")) from error
-        return json.loads(text) if text.startswith("{") else text
 
     def ready(self) -> bool:
         try:
-            return bool(self.call("GET", "/readyz") == "ok")
+            return self._text("GET", "/readyz") == "ok"
         except (OSError, ApiError):
             return False
 
@@ -104,7 +106,7 @@ class Api:
         return list(self.call("GET", "/api/v1/nodes")["items"])
 
     def logs(self, namespace: str, pod: str) -> str:
-        return str(self.call("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}/log"))
+        return self._text("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}/log")
 
 
 def is_ready(thing: Object) -> bool:

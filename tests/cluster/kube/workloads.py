@@ -22,28 +22,15 @@ from .services import await_true
 
 #: where the agents are, and where the workload is
 GADGET, WORKLOADS = "gadget", "ml"
-_SYS_RESOURCE = 24
-
-
-def _may(capability: int) -> bool:
-    line = next(
-        line for line in Path("/proc/self/status").read_text().splitlines() if "CapBnd" in line
-    )
-    return bool(int(line.split()[1], 16) >> capability & 1)
 
 
 def manifests(name: str) -> list[Object]:
-    """What ``deploy/`` has, with the image that was made here.
-
-    A capability that this machine's root has not got cannot be given to a pod either.
-    """
+    """What ``deploy/`` has, with the image that was made here."""
     things = [each for each in yaml.safe_load_all((ROOT / "deploy" / name).read_text()) if each]
     for thing in things:
         if thing["kind"] == "DaemonSet":
             (container,) = thing["spec"]["template"]["spec"]["containers"]
             container["image"] = images.AGENT
-            if not _may(_SYS_RESOURCE):
-                container["securityContext"]["capabilities"]["add"].remove("SYS_RESOURCE")
     return things
 
 
