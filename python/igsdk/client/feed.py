@@ -115,6 +115,7 @@ class Feed(threading.Thread):
         self._stopping = False
         self._until = 0.0  # when a stop has to be done
         self._ran = False
+        self._started_at = 0.0  # this connection's run
         self._over_at: _Moment | None = None
         self._broken_at: _Moment | None = before.left_at() if before else None
         self._gaps: list[Gap] = before.gaps() if before else []
@@ -188,6 +189,7 @@ class Feed(threading.Thread):
             if self.is_over:
                 break
             pause = _FIRST_PAUSE if ran > _SHORT_RUN else min(2 * pause, _LONGEST_PAUSE)
+            self._wake.clear()  # the end of the stream had set it
             if not self._is_wanted_no_more():
                 self.run_now = None
                 self._wake.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
@@ -202,12 +204,11 @@ class Feed(threading.Thread):
     def _once(self) -> float:
         """One connection and its run, to its end; returns how many seconds it ran."""
         self._wake.clear()
-        began = time.monotonic()
+        self._started_at = 0.0
         try:
             with self.member.connect() as runtime:
                 self.version = runtime.version
                 run = self._begin(runtime)
-                began = time.monotonic()
                 if not self._is_wanted_no_more():
                     self._follow(run)
         except IgsdkError as error:
@@ -215,7 +216,7 @@ class Feed(threading.Thread):
         except Exception as error:  # whatever it is, the other nodes go on
             said = f"What {self.member.name} does is beyond igsdk: {error!r}."
             self._fail(AnswerInvalid(said, "Report it."))
-        return time.monotonic() - began
+        return time.monotonic() - self._started_at if self._started_at else 0.0
 
     def _follow(self, run: GadgetRun) -> None:
         share = self._owner.inbox.share(self.member.name, run, self._wake.set)
@@ -224,6 +225,7 @@ class Feed(threading.Thread):
         try:
             with run:
                 self.run_now, self.error, self._ran = run, None, True
+                self._started_at = time.monotonic()
                 self._close_gap()
                 self._be(RUNNING)
                 self._wake.wait()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packets of many streams for one reader: bounded as a whole, and fair to each stream.
 
-Each stream fills a share of its own, so that one that is flooded holds up no other. The
-reader is given all that waits of one stream at once: with many nodes that costs far less
-than to go from packet to packet.
+Each stream fills a share of its own, so that one that is flooded holds up no other, and the
+streams have their turns. A turn is one packet of many rows, or all packets of one row that
+wait: with many nodes that costs far less than to go from row to row.
 """
 
 from __future__ import annotations
@@ -60,13 +60,15 @@ class SharedInbox:
         self.changed.notify_all()
 
     def take(self, timeout: float | None) -> tuple[Share, list[Packet]] | None:
-        """All that waits of the stream whose turn it is; None at the end or after `timeout`."""
+        """The turn of one stream; None at the end or after `timeout`."""
         with self.changed:
             self.changed.wait_for(lambda: self._waiting or self._closed, timeout)
             if not self._waiting:
                 return None
             share = self._waiting.popleft()
-            packets = share.empty()
+            packets = share.turn()
+            if share.waits:
+                self._waiting.append(share)
             self.changed.notify_all()
             return share, packets
 
@@ -111,11 +113,18 @@ class Share(Inbox):
             if len(self._packets) == 1:
                 self._whole.fill(self)
 
-    def empty(self) -> list[Packet]:
-        """Takes all; called with the lock held."""
-        taken = list(self._packets)
-        self._packets.clear()
-        self._held = 0
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to be read."""
+        return bool(self._packets)
+
+    def turn(self) -> list[Packet]:
+        """Takes a packet of many rows, or all of one row before the next such; with the lock
+        held."""
+        taken = [self._packets.popleft()]
+        while self._packets and not (taken[0].source.array or self._packets[0].source.array):
+            taken.append(self._packets.popleft())
+        self._held -= sum(len(packet.payload) + OVERHEAD for packet in taken)
         return taken
 
     def columns(self, source: DataSource, payloads: list[bytes]) -> Columns:
@@ -142,19 +151,8 @@ class Share(Inbox):
 
 
 def by_source(packets: Iterable[Packet]) -> list[list[Packet]]:
-    """Packets of one row each brought together by data source, in the order of the first ones.
-
-    Packets of many rows stay alone and in their place: each is what an interval says.
-    """
-    groups: list[list[Packet]] = []
-    singles: dict[str, list[Packet]] = {}
+    """The packets of each data source, in the order in which the sources first appear."""
+    groups: dict[str, list[Packet]] = {}
     for packet in packets:
-        if packet.source.array:
-            groups.append([packet])
-            singles = {}
-        elif packet.source.name in singles:
-            singles[packet.source.name].append(packet)
-        else:
-            singles[packet.source.name] = [packet]
-            groups.append(singles[packet.source.name])
-    return groups
+        groups.setdefault(packet.source.name, []).append(packet)
+    return list(groups.values())
