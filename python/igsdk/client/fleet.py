@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from igsdk.client.run import GadgetRun
 
     Answer = TypeVar("Answer")
+    Self = TypeVar("Self", bound="Fleet")
     #: values, or what makes them of what a node's daemon says of the gadget
     Params = Mapping[str, Any] | Callable[[Gadget], Mapping[str, Any]] | None
 
@@ -87,7 +88,7 @@ class Fleet:
         self.errors: dict[str, IgsdkError] = {}
         membership.start(self._joined, self._left)
 
-    def __enter__(self) -> Fleet:
+    def __enter__(self: Self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
