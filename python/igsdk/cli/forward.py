@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -96,8 +97,9 @@ def forward(
     with Signals() as signals, contextlib.ExitStack() as stack:
         run = _start(stack, targets, {name: options[name] for name in _FILTERS})
         signals.started = True
-        forwarder = _forwarder(run, server, interval, not no_verify)
-        output.say(f"pushes to {server.host} every {interval:g} s; ctrl-C ends it.")
+        forwarder = _forwarder(run, server, math.inf if once else interval, not no_verify)
+        when = f"once, after {interval:g} s" if once else f"every {interval:g} s; ctrl-C ends it"
+        output.say(f"pushes to {server.host} {when}.")
         try:
             _loop(run, forwarder, server, signals, interval if once else duration, options)
         finally:
