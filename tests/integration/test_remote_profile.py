@@ -116,3 +116,27 @@ def test_a_real_client_is_profiled_whole(target: str, driver: Driver, tmp_path: 
     assert row.peak == books[0].peak
     assert "plain" in {frame.function for frame in mine.frames() if frame.kind == "python"}
     assert profile.metadata.peak == "exact"
+
+
+def test_the_command_line_records_over_targets(target: str, driver: Driver, tmp_path: Path) -> None:
+    """Two of them, of which one is not there: said, and no reason to end."""
+    nobody, file = f"unix://{tmp_path}/nobody.socket", tmp_path / "out.pb.gz"
+    targets = ("--target", target, "--target", nobody)
+    igsdk_command = (sys.executable, "-m", "igsdk.cli")
+    with paused(driver, tmp_path, SCRIPT, "free p = 0") as process:
+        filters = ("--pid", str(process.pid), "--duration", "1", "-o", str(file))
+        done = subprocess.run(
+            [*igsdk_command, "record", *targets, *filters], capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stderr
+    assert f"{nobody}: There is no socket" in done.stderr
+    assert "3.00 MiB" in done.stdout
+    profile = Profile.read(file)
+    assert profile.total("inuse_space", "own") == 3 * M
+    assert {row.pid for row in profile.metadata.processes} == {process.pid}
+    assert profile.metadata.target == f"{target}, {nobody}"
+    refused = subprocess.run(
+        [*igsdk_command, "record", "--target", target, "--", "true"], capture_output=True, text=True
+    )
+    assert refused.returncode == 2
+    assert "local: only" in refused.stderr
