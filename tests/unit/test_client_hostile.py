@@ -294,6 +294,16 @@ def test_what_is_no_gadget_daemon(tmp_path: Path, server: GadgetServer) -> None:
         RemoteRuntime(server.target)
 
 
+def test_a_daemon_of_another_protocol_says_so(server: GadgetServer, host: RemoteRuntime) -> None:
+    def run(session: Session) -> Iterator[Any]:
+        raise Refusal("expected version to be 2, got 1")
+
+    server.run = run
+    error = fails_at_start(host, RunRefused)
+    assert "expected version to be 2, got 1" in error.cause
+    assert error.remedy == "Use the igsdk and the daemon of releases that fit."
+
+
 def test_a_million_rows_of_nothing_take_little_memory() -> None:
     code = (
         "import resource\n"
