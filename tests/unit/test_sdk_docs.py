@@ -19,8 +19,9 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", DOCS.read_text(), re.MULTILINE | r
 
 def shown(words: str) -> str:
     """The one block that has these words."""
-    (block,) = [block for block in BLOCKS if words in block]
-    return block
+    found: list[str] = [block for block in BLOCKS if words in block]
+    assert len(found) == 1
+    return found[0]
 
 
 def test_all_of_it_is_python() -> None:
