@@ -212,6 +212,10 @@ def test_of_several_feeds_of_a_boot_one_counts_with_all_its_epochs() -> None:
     feeds.see("agent", 1, 300, True)
     assert feeds.chosen()[1].epochs == [200, 300]
     assert {chain.epochs[0] for chain, _ in feeds.left_out()} == {90, 100}
+    feeds.see("second agent", 1, 250, True)
+    assert feeds.chosen()[1].epochs == [250], "it saw what the other one's restart missed"
+    feeds.see("second agent", 1, 400, True)
+    assert feeds.chosen()[1].epochs == [200, 300]
     feeds.see("agent by tcp", 1, 300, True)
     assert feeds.chosen()[1].nodes == {"agent", "agent by tcp"}
     assert not feeds.counts(2, 100)

@@ -5,8 +5,9 @@ A *feed* is what one target of ours sends. On one boot of a machine it may have 
 epochs: where the stream broke, Inspektor Gadget ended the gadget and starts it anew, with
 totals from zero. Those follow one another, so all of them count. Two feeds of one boot saw
 the same calls (two URLs of one daemon, or two runtimes on one machine), so one counts: the
-agent's before Inspektor Gadget's, then the one that began earlier. Feeds with an epoch in
-common are one daemon's, so they are one.
+agent's before Inspektor Gadget's, then one that was not started anew and so saw all that the
+other one missed, then the one that began earlier. Feeds with an epoch in common are one
+daemon's, so they are one.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class Chain:
     ours: bool
 
     @property
-    def rank(self) -> tuple[bool, int]:
-        return (not self.ours, self.epochs[0])
+    def rank(self) -> tuple[bool, int, int]:
+        return (not self.ours, len(self.epochs), self.epochs[0])
 
 
 @dataclass
