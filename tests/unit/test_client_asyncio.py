@@ -32,11 +32,10 @@ def test_rows_come_while_the_loop_goes_on(server: GadgetServer, connect: Connect
             await asyncio.sleep(0.01)
 
     async def read(run: Any) -> list[int]:
-        pids, rows = [], run.rows()
+        pids, rows, loop = [], run.rows(), asyncio.get_running_loop()
         while (row := await asyncio.to_thread(next, rows, None)) is not None:
             pids.append(row["pid"])
             if len(pids) == 3:  # nothing more comes: the next wait ends with the run
-                loop = asyncio.get_running_loop()
                 loop.call_later(0.3, lambda: loop.run_in_executor(None, run.stop))
         return pids
 

@@ -182,6 +182,26 @@ def test_a_daemon_that_does_not_stop_is_left_in_time(servers: list[GadgetServer]
     done.set()
 
 
+def test_a_silent_node_is_not_waited_for(
+    servers: list[GadgetServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = threading.Event()
+
+    def silent(session: Session) -> Iterator[Any]:
+        done.wait(60)
+        return iter(())
+
+    monkeypatch.setattr("igsdk.client.fleet_run._PATIENCE", 0.3)
+    servers[0].run = until_stopped(gp.packet(opens(1), 1))
+    servers[1].run = silent
+    began = time.monotonic()
+    with fleet_of(*servers) as fleet, fleet.run("opens") as run:
+        assert next(run.rows(timeout=20))["pid"] == 1
+        assert state_of(run, servers[1].target) == "connecting"
+    assert time.monotonic() - began < 8
+    done.set()
+
+
 def test_who_breaks_at_once_is_not_tried_all_the_time(servers: list[GadgetServer]) -> None:
     def broken(session: Session) -> Iterator[Any]:
         yield described(SOURCE)
