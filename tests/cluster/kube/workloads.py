@@ -22,6 +22,8 @@ from .services import await_true
 
 #: where the agents are, and where the workload is
 GADGET, WORKLOADS = "gadget", "ml"
+#: As long as a driver takes to start: its file is found and has its probes before the first call.
+_SLOW = {"SIMCUDA_LATENCY": "cuInit:1500000"}
 
 
 def manifests(name: str) -> list[Object]:
@@ -127,7 +129,7 @@ def _with_waits(script: str) -> str:
 
 
 def _pod(name: str, node: str, command: list[str], folder: Path) -> Object:
-    variables = [{"name": key, "value": value} for key, value in environment({}).items()]
+    variables = [{"name": key, "value": value} for key, value in environment(_SLOW).items()]
     container = {
         "name": "main",
         "image": images.WORKLOAD,
