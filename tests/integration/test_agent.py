@@ -394,13 +394,23 @@ def test_a_half_close_is_a_stop(served: Agent) -> None:
     assert status_of(served, "/api.GadgetManager/RunGadget", run_of()) == ("OK", "")
 
 
-def test_another_client_of_the_service(served: Agent) -> None:
-    """Inspektor Gadget's own, where somebody has it."""
+def test_another_client_of_the_service(served: Agent, driver: Driver, tmp_path: Path) -> None:
+    """Inspektor Gadget's own, where somebody has it: it follows what changes, and ends."""
     argv = [gadgetctl_program(), "run", GADGET, "--remote-address", target_of(served)]
-    done = subprocess.run([*argv, "--timeout", "2"], capture_output=True, text=True)
+    script = "use 0 = 0; repeat 60 { alloc &a 1M; sleep 100; free a }"
+    with subprocess.Popen([driver.play, "-e", script], env=driver.environment(tmp_path)) as player:
+        done = subprocess.run(
+            [*argv, "--comm", driver.play.name, "--timeout", "3"],
+            capture_output=True,
+            text=True,
+            timeout=25,
+        )
+        player.kill()
     assert done.returncode == 0, done.stderr
-    assert "CAUSE" in done.stdout
     assert "live_full" in done.stdout
+    lines = [line.split() for line in done.stdout.splitlines()]
+    of_player = [line for line in lines if line[:2] == [driver.play.name, str(player.pid)]]
+    assert len(of_player) > 3
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming somebody else needs root")

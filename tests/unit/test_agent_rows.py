@@ -46,6 +46,13 @@ def test_sources_are_described_as_numbered() -> None:
         assert all(field.description for field in one.fields)
 
 
+def test_arrays_come_at_intervals() -> None:
+    """Else gadgetctl takes one packet of a source and hangs at the next."""
+    for source in SOURCES:
+        told = dict(source.describe(2.5).annotations)
+        assert told == ({"fetch-interval": "2500ms", "fetch-count": "0"} if source.array else {})
+
+
 def test_fields_stand_where_clients_of_inspektor_gadget_look() -> None:
     """Parents by their place in the list, nothing beyond the slot."""
     for source in SOURCES:

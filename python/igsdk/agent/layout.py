@@ -86,10 +86,17 @@ class Source:
         """The fields with slots of their own, in their order."""
         return tuple(column.name for column in self.columns if column.type == "text")
 
-    def describe(self) -> pb.DataSource:
-        """As the service says it."""
+    def describe(self, interval: float = 1.0) -> pb.DataSource:
+        """As the service says it, for packets each so many seconds.
+
+        Inspektor Gadget's clients take a source without an interval for one with a single
+        packet, and hang at the second.
+        """
         kind = _ARRAY if self.array else _ONE_ROW
         told = pb.DataSource(id=self.number, name=self.name, type=kind)
+        if self.array:
+            told.annotations["fetch-interval"] = f"{round(interval * 1000)}ms"
+            told.annotations["fetch-count"] = "0"
         for column in self.columns:
             self._describe_field(told, column)
         return told

@@ -13,7 +13,7 @@ from igsdk._proto import gadget_pb2 as pb
 from igsdk.agent import packets
 from igsdk.agent.feed import Feed
 from igsdk.agent.layout import SOURCES
-from igsdk.agent.wanted import IMAGE, parameters
+from igsdk.agent.wanted import parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -126,8 +126,12 @@ def _next_tick(after: float, interval: float) -> float:
     return (after // interval + 1) * interval
 
 
-def described(image: str = IMAGE, number: str = "", name: str = "") -> pb.GadgetInfo:
+def described(
+    image: str, wanted: Wanted, instance: pb.GadgetInstance | None = None
+) -> pb.GadgetInfo:
     """What the gadget takes and gives; with id and name where it is an instance."""
-    info = pb.GadgetInfo(name=name, imageName=image, id=number, params=parameters())
-    info.dataSources.extend(source.describe() for source in SOURCES)
+    info = pb.GadgetInfo(imageName=image, params=parameters())
+    if instance:
+        info.id, info.name = instance.id, instance.name
+    info.dataSources.extend(source.describe(wanted.interval) for source in SOURCES)
     return info

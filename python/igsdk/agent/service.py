@@ -80,12 +80,11 @@ class Service:
     def _gadget_info(self, asked: pb.GetGadgetInfoRequest) -> pb.GetGadgetInfoResponse:
         _check_version(asked.version)
         if asked.flags & _USE_INSTANCE:
-            told = self.instances.find(asked.imageName).told
-            info = described(told.gadgetConfig.imageName, told.id, told.name)
+            one = self.instances.find(asked.imageName)
+            info = described(one.told.gadgetConfig.imageName, one.wanted, one.told)
         else:
             wants.check_image(asked.imageName)
-            wants.read(asked.paramValues)
-            info = described(asked.imageName)
+            info = described(asked.imageName, wants.read(asked.paramValues))
         for source in info.dataSources:
             source.id = 0  # numbers count in streams only
         return pb.GetGadgetInfoResponse(gadgetInfo=info)
@@ -136,7 +135,7 @@ class Service:
             listener.start()
             if asked.logLevel >= _INFO:
                 yield packets.log(_INFO, self._greeting())
-            info = described(asked.imageName)
+            info = described(asked.imageName, wanted)
             del info.params[:]
             yield from self.runs.stream(wanted, subscriber, info, deadline)
 
@@ -150,7 +149,7 @@ class Service:
             one.attached.add(subscriber)
             context.add_callback(subscriber.stop)
             try:
-                info = described(one.told.gadgetConfig.imageName, one.told.id, one.told.name)
+                info = described(one.told.gadgetConfig.imageName, one.wanted, one.told)
                 yield from self.runs.stream(one.wanted, subscriber, info, None, kept)
             finally:
                 one.attached.discard(subscriber)
