@@ -37,6 +37,8 @@ class ApiServer:
         forbidden: what nobody may: "list", "list-all", "watch", "portforward".
         asked: paths with their query, in order.
         page: most pods in one answer; 0: what the client asks for.
+        garbage: what it answers instead, or sends in a watch.
+        failing: a code that it answers everything with.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
@@ -45,6 +47,8 @@ class ApiServer:
         self.forbidden: set[str] = set()
         self.asked: list[str] = []
         self.page = 0
+        self.garbage: bytes | None = None
+        self.failing = 0
         self.changed = threading.Condition()
         self.open: set[socket.socket] = set()
         self.down = False
@@ -202,6 +206,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("authorization", "").removeprefix("Bearer ") not in self.api.tokens:
             self._refuse(401, "Unauthorized")
             return
+        if self.api.failing:
+            self._refuse(self.api.failing, "it is raining")
+            return
         namespace = parts[3] if parts[2] == "namespaces" else ""
         if parts[-1] == "portforward":
             self._forward(namespace, parts[-2], query)
@@ -218,6 +225,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _list(self, namespace: str, query: dict[str, str]) -> None:
         if not self._allowed("list" if namespace else "list-all", "pods"):
+            return
+        if self.api.garbage is not None:
+            self._answer(200, self.api.garbage)
             return
         version = self.api.version
         found = self.api.pods(namespace, query.get("labelSelector", ""))
@@ -237,6 +247,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "application/json")
         self.end_headers()
         version = int(query["resourceVersion"])
+        if self.api.garbage is not None:
+            self._line(self.api.garbage + b"\n")
+            return
         with contextlib.suppress(OSError):
             while not self.api.down:
                 with self.api.changed:
@@ -254,7 +267,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
 
     def _event(self, kind: str, what: dict[str, Any]) -> None:
-        line = json.dumps({"type": kind, "object": what}).encode() + b"\n"
+        self._line(json.dumps({"type": kind, "object": what}).encode() + b"\n")
+
+    def _line(self, line: bytes) -> None:
         self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
 
     def _forward(self, namespace: str, name: str, query: dict[str, str]) -> None:

@@ -23,6 +23,7 @@ from igsdk._errors import (
     UsageError,
 )
 from igsdk.client.k8s.api import ApiServer as Client
+from igsdk.client.k8s.pods import read_pod
 from igsdk.client.k8s.wiring import _spared
 
 
@@ -263,3 +264,45 @@ def test_tls_with_the_cluster_s_own_authority(config: Path, certificate: Path) -
 )
 def test_hosts_that_no_proxy_is_for(host: str, rules: str, spared: bool) -> None:
     assert _spared(host, rules) is spared
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{",
+        b"[]",
+        b'{"type": "ADDED"}',
+        b"null",
+        b"\xff",
+        b'{"type": "ERROR", "object": 5}',
+        b"[" * 9999,
+    ],
+)
+def test_a_watch_of_garbage_is_an_error_of_ours(line: bytes, config: Path, api: ApiServer) -> None:
+    api.garbage = line
+    client = Client()
+    with pytest.raises((AnswerInvalid, TargetUnavailable)) as caught:
+        list(client.watch_pods("gadget", "", "", "100"))
+    assert caught.value.remedy
+    client.close()
+
+
+@pytest.mark.parametrize("body", [b"", b"hello", b"[]", b'{"kind": "PodList"}', b"[" * 9999])
+def test_a_list_of_garbage_is_an_error_of_ours(body: bytes, config: Path, api: ApiServer) -> None:
+    api.garbage = body
+    assert "no Kubernetes API server" in refused(AnswerInvalid).cause
+
+
+def test_pods_that_are_none_are_passed_over(config: Path, api: ApiServer) -> None:
+    api.garbage = b'{"kind": "PodList", "metadata": {}, "items": [null, 5, {"metadata": []}]}'
+    pods, version = Client().list_pods("gadget")
+    assert (list(map(read_pod, pods)), version) == ([None] * 3, "")
+
+
+@pytest.mark.parametrize("code", [400, 404, 429, 500, 503])
+def test_an_api_server_that_cannot_says_why(code: int, config: Path, api: ApiServer) -> None:
+    api.failing = code
+    error = refused(TargetUnavailable)
+    assert "it is raining" in error.cause
+    with pytest.raises(TargetUnavailable, match="it is raining"):
+        Client().forward("gadget", "one", 8080)
