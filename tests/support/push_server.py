@@ -96,6 +96,8 @@ class PushServer:
             if not request.path.endswith(PUSH):
                 return Answer(404, b"404 page not found", "text/plain")
             mood = self.mood(request)
+            if mood is None and not request.body:
+                return refusal(400, "invalid_argument", "no profiles received")
             if mood is None or mood.store:
                 self.samples += read(request)
             return mood or Answer(200, b"", "application/proto")

@@ -97,11 +97,24 @@ def test_a_later_refusal_may_pass(server: PushServer) -> None:
     assert (ours.error, len(said), server.total("alloc_space")) == (None, 2, 3 * MIB)
 
 
-def test_a_liar_is_found_out_at_once(server: PushServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_shows_nothing_is_asked_until_it_does(
+    server: PushServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A current server of two storages shows a new tenant nothing for its first minute."""
+    said: list[str] = []
     monkeypatch.setattr("igsdk.sinks.pyroscope._SHOWN_AFTER", (0.0,))
+    ours = forwarder(server, Growing(), said.append)
     server.shows = False
-    with pytest.raises(igsdk.PushRefused, match="shows nothing"):
-        forwarder(server, Growing()).push()
+    ours.push()
+    ours.push()
+    assert isinstance(ours.error, igsdk.PushRefused)
+    assert "shows nothing of it yet" in said[0]
+    server.shows = True
+    ours.push()
+    ours.push()
+    assert (ours.error, len(said)) == (None, 2)
+    assert server.total("alloc_space") == 4 * MIB
+    assert len(server.requests) == 4 + 3  # the fourth was believed
 
 
 def test_a_wait_that_the_server_asks_for_is_kept(server: PushServer) -> None:

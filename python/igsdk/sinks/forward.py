@@ -84,7 +84,7 @@ class Forwarder:
         self.tally.unknown_bytes += pushed.unknown_bytes
         self.tally.series += pushed.stored
         self.tally.pushed += pushed.stored > 0
-        self._verify &= pushed.stored == 0
+        self._verify &= pushed.shown is False or pushed.stored == 0
         wait = max(self._interval, min(pushed.wait or 0.0, _LONGEST_WAIT))
         # Late ones are left out, so that a slow server is not asked without a pause.
         self._next = max(self._next + wait, time.monotonic() + wait / 2)
@@ -97,18 +97,19 @@ class Forwarder:
             if before is not None:
                 self._back(now)
             return
-        hopeless = pushed.shown is False or (pushed.permanent and not pushed.stored)
-        if hopeless and self.tally.pushed - (pushed.stored > 0) == 0:
+        if pushed.permanent and self.tally.pushed == 0:
             raise pushed.error
         self.tally.skipped += pushed.stored == 0
         if before is None:
             self._failing_since = now
         if before is None or type(before) is not type(pushed.error):
-            self._say(f"{pushed.error} Goes on trying; what is allocated meanwhile is kept.")
+            kept = "" if pushed.shown is False else "; what is allocated meanwhile is kept"
+            self._say(f"{pushed.error} Goes on trying{kept}.")
 
     def _back(self, now: float) -> None:
         spent = format_duration(round((now - self._failing_since) * 1e9))
-        said = [f"{self._server.host} takes profiles again, after {spent}"]
+        what = "takes profiles again" if self.tally.skipped else "has all of it now"
+        said = [f"{self._server.host} {what}, after {spent}"]
         if self.tally.skipped:
             said.append(f"{plural(self.tally.skipped, 'state')} in all could not be sent")
         self._say("; ".join(said) + "; allocations are complete" * (not self.tally.unknown_bytes))

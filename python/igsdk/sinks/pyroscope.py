@@ -191,8 +191,9 @@ class Pyroscope:
             if total > 0:
                 return replace(pushed, shown=True)
         error = PushRefused(
-            f"{self.host} took the profile and shows nothing of it.",
-            "Look into the server's log: it may drop profiles, or be no Pyroscope at all.",
+            f"{self.host} took the profile and shows nothing of it yet.",
+            "Look there before you push again: a new server may need minutes, one that drops "
+            "profiles says so in its log.",
         )
         return replace(pushed, shown=False, error=pushed.error or error)
 

@@ -83,6 +83,8 @@ def check(sender: Sender) -> Outcome:
     answer = _asked(lambda: sender.ask("POST", _PUSH, b"", headers))
     if isinstance(answer, Outcome):
         return answer
+    if answer.status == 400 and _is_connect(answer):
+        return outcome.STORED  # "no profiles received"
     if answer.status not in _NO_SUCH_PATH or _is_connect(answer):
         return outcome.read(answer, sender.host, ("application/proto",))
     answer = _asked(lambda: sender.ask("POST", "/ingest", b""))
