@@ -10,7 +10,7 @@ import pytest
 
 import igsdk
 
-HEAVY = ("numpy", "click", "google", "grpc", "pynvml", "igsdk._native")
+HEAVY = ("numpy", "click", "google", "grpc", "kubernetes", "pynvml", "igsdk._native")
 
 
 def modules_after(statement: str) -> set[str]:
