@@ -27,11 +27,12 @@ def named(run: Any) -> str:
 
 
 class NodeNews:
-    """Says once what is wrong with a node, and once that it is well again."""
+    """Says once what is wrong with a node, once that it is well again; who comes and who goes."""
 
     def __init__(self, run: Any) -> None:
         self._run = run
         self._said: dict[str, str] = {}
+        self._newcomer: tuple[str, ...] = ()  # at first all are, and nothing is said of them
 
     def tick(self) -> float | None:
         """Says what is new; returns in how many seconds to look again, None: never."""
@@ -41,9 +42,14 @@ class NodeNews:
             before = self._said.get(node.name, "")
             if node.state in _BAD and node.state != before:
                 output.say(f"{node.name}: {_cause(node.error)}{_then(node.state)}")
-            elif before in _BAD and node.state not in _BAD:
+            elif before in _BAD and node.state == "running":
                 output.say(f"{node.name}: its rows come again.")
+            elif before and node.state == "left" != before:
+                output.say(f"{node.name}: it left; its rows end here.")
+            elif node.state == "running" and before in self._newcomer:
+                output.say(f"{node.name}: it joined; its rows come from now on.")
             self._said[node.name] = node.state
+        self._newcomer = ("", "connecting", "left")
         return _EVERY
 
 
