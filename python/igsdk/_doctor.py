@@ -78,7 +78,10 @@ def _cluster(target: str, gadget: str | None, run: bool) -> list[Check]:
     if membership is None:
         return found
     with closing(membership):
-        return found + merged(_each(members, gadget, run))
+        nodes = _each(members, gadget, run)
+    # Tunnels are the API server's own TLS, which end in sockets of ours: nobody's question.
+    asked = {n: [one for one in checks if one.name != "encryption"] for n, checks in nodes.items()}
+    return found + merged(asked)
 
 
 def _each(members: Sequence[Member], gadget: str | None, run: bool) -> dict[str, list[Check]]:

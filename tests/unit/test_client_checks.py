@@ -106,6 +106,17 @@ def test_a_run_of_two_seconds_is_asked_for(ours: GadgetServer, checks: Checks) -
     assert session.request.runRequest.timeout == 2_000_000_000
 
 
+def test_probes_that_did_not_go_on(ours: GadgetServer, checks: Checks) -> None:
+    sources = [gp.source(name, SPECS) for name in NAMES]
+    words = "attaching to container 1: parsing ld cache: ldCache format error"
+    ours.run = lambda session: iter((described(*sources), *[log(5, words)] * 3, log(5, "else")))
+    found = checks(run=True)
+    assert found["run"].state == "ok"
+    assert found["probes"].state == "warn"
+    assert found["probes"].detail == f"3 probes could not be put on; the first: {words}"
+    assert ours.sessions[0].request.runRequest.logLevel == 5
+
+
 def test_a_run_that_fails(ours: GadgetServer, checks: Checks) -> None:
     def fail(session: Session) -> Iterable[pb.GadgetEvent]:
         raise Refusal("load program: permission denied")

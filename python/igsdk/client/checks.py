@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from igsdk._check import Check
 from igsdk._errors import AnswerInvalid, GadgetInvalid, IgsdkError, RunRefused, TargetUnavailable
+from igsdk._units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,6 +52,11 @@ _REFUSED = (
 _ENCRYPT = "Start the daemon with a certificate and --tls-client-ca…, and use tcp+tls://."
 _MOST_NAMES = 3
 _SOON = 14
+_NO_PROBE = re.compile("attaching to container |cannot find file to attach ")
+_PROBES = (
+    "Have the library in that machine's or container's /etc/ld.so.cache (ldconfig), and a kernel "
+    "with kprobes: see docs/inspektor-gadget.md."
+)
 _SIGN = (
     "Sign it with `igsdk gadget sign` and give the daemon your public key (public-keys), or turn "
     "verify-image off there."
@@ -192,14 +198,20 @@ def _run(host: RemoteRuntime, image: str) -> Iterator[Check]:
     try:
         keys = {one.key for one in host.describe(image).parameters}
         params = {_WHOLE_HOST: True} if _WHOLE_HOST in keys else {}
-        with host.run(image, params, timeout=_TRIED, log_level="warning") as run:
+        with host.run(image, params, timeout=_TRIED, log_level="debug") as run:
             run.collect(_TRIED + 1)
-            said = [line.text for line in run.logs]
+            said = [(line.level, line.text) for line in run.logs]
             if run.error is not None:
                 raise run.error
     except IgsdkError as error:
         yield failed("run", error)
         return
     yield Check("run", "ok", f"it ran for {_TRIED:g} s")
-    for text in said[:_MOST_WARNINGS]:
+    warnings = [text for level, text in said if level not in ("info", "debug", "trace")]
+    for text in warnings[:_MOST_WARNINGS]:
         yield Check("run", "warn", f"the daemon warns: {text}")
+    # Where a probe does not go on, Inspektor Gadget says so in its debug log alone.
+    missing = [text for _, text in said if _NO_PROBE.match(text)]
+    if missing:
+        detail = f"{plural(len(missing), 'probe')} could not be put on; the first: {missing[0]}"
+        yield Check("probes", "warn", detail, _PROBES)
