@@ -7,6 +7,8 @@ import contextlib
 import os
 import socket
 import stat
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -267,6 +269,13 @@ def test_nothing_stays(ways: Ways) -> None:
     until(lambda: threading.active_count() == before[1])
     ways.pods[-1].close()
     until(lambda: descriptors() == before[0])
+
+
+def test_who_ends_without_closing_leaves_no_folder_either(tmp_path: Path) -> None:
+    code = "from igsdk.client.k8s.tunnels import Tunnels; Tunnels().add(lambda: None)"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=60)
+    assert not list(tmp_path.iterdir())
 
 
 def test_many_connections_one_thread(tunnels: Tunnels, ways: Ways) -> None:

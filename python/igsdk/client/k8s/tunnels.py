@@ -15,6 +15,7 @@ import socket
 import tempfile
 import threading
 import time
+import weakref
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,6 +101,8 @@ class Tunnels:
 
     def __init__(self) -> None:
         self._folder = _folder()
+        # For who ends without closing.
+        self._clean = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._selector = selectors.DefaultSelector()
         self._tasks: deque[Callable[[], None]] = deque()
         self._links: dict[Link, Tunnel] = {}
@@ -148,7 +151,7 @@ class Tunnels:
             tunnel.clear()
         os.close(self._wake)
         os.close(self._woken)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._clean()
 
     def _do(self, task: Callable[[], None]) -> bool:
         """Has the thread do something; whether it will."""
