@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gadgets that are not ours, run and decoded over a real Inspektor Gadget daemon.
 
-IGSDK_TEST_IG_IMAGES names a folder with trace_open.tar and snapshot_process.tar; docs/sdk.md
-says how they are made.
+IGSDK_TEST_IG_IMAGES names a folder with trace_open.tar and snapshot_process.tar;
+docs/development.md says how they are made.
 """
 
 from __future__ import annotations
