@@ -37,12 +37,12 @@ Exit codes:
     2  an option or argument makes no sense
     3  not root, or a capability, group or right is missing
     4  the kernel lacks something
-    5  the native extension, the BPF object or a package of an extra is not installed
+    5  the native extension, the BPF object or an extra is not installed
     6  a libcuda that cannot be traced
     7  a profile that cannot be read
     8  an output that cannot be written
     9  a target, a registry or a server that cannot be reached
-   10  a gadget that does not compile, whose metadata does not fit, or that can't run here
+   10  a gadget that does not compile, does not fit, or can't run here
    11  an image that cannot be read
    12  a registry that refuses
    13  a daemon that refuses to run a gadget, or ends its run
