@@ -126,5 +126,5 @@ def sleeping(rows: Iterator[Any]) -> Any:
 def test_what_it_does_not_take(host: RemoteRuntime) -> None:
     with pytest.raises(igsdk.UsageError, match="Did you mean"):
         host.run("trace_open", {"cmm": "cat"})
-    with pytest.raises(igsdk.RunRefused, match="no.such.* not found"):
+    with pytest.raises(igsdk.RunRefused, match=r"no\.such.* not found"):
         host.run("trace_open", {"host": True, "filter": "no.such==1"}).__enter__()

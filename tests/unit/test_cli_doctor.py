@@ -8,9 +8,9 @@ import json
 import pytest
 
 from igsdk import KernelUnsupported
+from igsdk._check import Check
 from igsdk.cli.app import run
 from igsdk.runtime import kernel
-from igsdk._check import Check
 
 FOUND = [
     Check("kernel", "ok", "6.8"),
