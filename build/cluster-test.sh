@@ -122,5 +122,6 @@ give_to_caller_at_exit
 if [ "$instance" = up ]; then
     (run_there tests.cluster.up "$agent")
 else
-    (run_there pytest tests/cluster "$@")
+    case " $* " in *" tests/cluster"*) ;; *) set -- tests/cluster "$@" ;; esac
+    (run_there pytest "$@")
 fi

@@ -63,7 +63,7 @@ def test_a_user_who_may_see_pods_and_not_reach_them(
     user("looker")
     refused(igsdk_command("doctor", "--target", "k8s:"), 3, "port-forward", "deploy/rbac.yaml")
     refused(igsdk_command("nodes"), 3, *agents(made.plane.api).values(), "pods/portforward")
-    with pytest.raises(igsdk.PermissionMissing, match="port-forward"):  # noqa: SIM117
+    with pytest.raises(igsdk.PermissionMissing, match="forward a port"):  # noqa: SIM117
         with igsdk.connect("k8s:") as gpu:
             gpu.describe("profile_cuda_memory")
 
