@@ -54,6 +54,8 @@ static __noinline int identify_boot(void)
 
 	for (int i = 0; i < MAX_ANCESTORS && BPF_CORE_READ(task, tgid) > 1; i++)
 		task = BPF_CORE_READ(task, real_parent);
+	/* A parent is the thread that forked, and each thread has a start of its own. */
+	task = BPF_CORE_READ(task, group_leader);
 	uts = BPF_CORE_READ(task, nsproxy, uts_ns);
 	bpf_core_read(name, sizeof(name), &uts->name.nodename);
 	hash = igsdk_mix(0, BPF_CORE_READ(task, start_boottime));
