@@ -296,10 +296,11 @@ def _is_ours(columns: Columns) -> bool:
 
 def _later(old: ProcessInfo, new: ProcessInfo) -> ProcessInfo:
     """The newer one, with what the older one knew and this one does not any more."""
+    named = old.pod and not new.pod  # the cluster gave its container a name; this has its id
     return replace(
         new,
         cmdline=new.cmdline or old.cmdline,
-        container=new.container or old.container,
+        container=(old.container if named else new.container) or old.container,
         namespace=new.namespace or old.namespace,
         pod=new.pod or old.pod,
         node=new.node or old.node,
