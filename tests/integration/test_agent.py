@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -27,7 +28,7 @@ from tests.support.simdriver import Driver, all_books
 import igsdk
 from igsdk._events import Frame, stack_id
 from igsdk._proto import gadget_pb2 as pb
-from igsdk.agent import feed, hub
+from igsdk.agent import feed, hub, service
 from igsdk.agent.agent import Agent, Settings
 from igsdk.agent.listen import TLS, Access
 from igsdk.client.remote import RemoteRuntime
@@ -388,6 +389,20 @@ def test_refusals_in_the_words_that_clients_know(
     code, said = status_of(served, f"/api.{method}", message)
     assert code == "UNKNOWN"
     assert words in said
+
+
+def test_who_says_nothing_keeps_no_thread_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_FIRST_WORDS", 0.3)
+    silence = threading.Event()
+    with agent(tmp_path, most_runs=1) as one, grpc.insecure_channel(one.targets[0]) as channel:
+        call: Any = channel.stream_stream("/api.GadgetManager/RunGadget")
+        mute = [call(iter(silence.wait, True), timeout=SECONDS) for _ in range(20)]
+        assert {each.code() for each in mute} == {grpc.StatusCode.CANCELLED}
+        silence.set()
+        with RemoteRuntime(one.targets[0]) as other:
+            assert other.version
 
 
 def test_a_half_close_is_a_stop(served: Agent) -> None:

@@ -216,6 +216,15 @@ def test_what_is_kept_are_the_last(sizes: tuple[int, ...]) -> None:
     assert times == list(range(max(at - 10, 0), at))
 
 
+def test_who_attaches_begins_with_what_is_kept() -> None:
+    kept, one = Subscriber(Wanted(events="all"), keep_last=10), Subscriber(Wanted(events="all"))
+    kept.offer(events(4), None)
+    one.begin(kept.kept())
+    one.offer(events(3), None)
+    assert [len(batch) for batch in one.take(0)] == [4, 3]
+    assert [len(batch) for batch in kept.kept()] == [4]
+
+
 def test_the_end_of_a_run_wakes_it() -> None:
     one = Subscriber(Wanted())
     one.stop()

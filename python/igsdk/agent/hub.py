@@ -94,6 +94,11 @@ class Subscriber:
         while self._rows - len(self._waiting[0]) >= self._keep_last:
             self._rows -= len(self._waiting.popleft())
 
+    def begin(self, events: list[Array]) -> None:
+        """Has these wait for the client, before all others."""
+        self._waiting.extend(events)
+        self._rows += sum(map(len, events))
+
     def kept(self) -> list[Array]:
         """What is kept, for somebody who comes now."""
         with self._condition:
@@ -154,10 +159,14 @@ class Hub:
             self._thread.join()
         self.session.close()
 
-    def subscribe(self, wanted: Wanted, keep_last: int = 0) -> Subscriber:
-        """Who is told of events from now on."""
+    def subscribe(
+        self, wanted: Wanted, keep_last: int = 0, after: Subscriber | None = None
+    ) -> Subscriber:
+        """Who is told of events from now on; first of those that another one keeps."""
         subscriber = Subscriber(wanted, keep_last)
-        with self._changing:
+        with self._changing:  # in which nobody is told: so none is missing, and none twice
+            if after is not None:
+                subscriber.begin(after.kept())
             self._subscribers = (*self._subscribers, subscriber)
         return subscriber
 
@@ -235,12 +244,12 @@ class Hub:
     def _pump(self, timeout: float) -> None:
         with self._pumping:
             events = self.session.take_events(timeout)
-            subscribers = self._subscribers
-            if len(events) == 0:
+            if len(events) == 0 or not self._subscribers:
                 return
-            frame = self._frame_for(events) if subscribers else None
-            for subscriber in subscribers:
-                subscriber.offer(events, frame)
+            frame = self._frame_for(events)
+            with self._changing:
+                for subscriber in self._subscribers:
+                    subscriber.offer(events, frame)
 
     def _frame_for(self, events: Array) -> Frame:
         """One that knows whose events these are, as far as anybody does."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from igsdk._errors import RunRefused
 from igsdk._proto import gadget_pb2 as pb
@@ -16,7 +16,7 @@ from igsdk.agent.layout import SOURCES
 from igsdk.agent.wanted import parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from igsdk.agent.feed import Packet
     from igsdk.agent.hub import Hub, Subscriber
@@ -41,8 +41,8 @@ class Runs:
         self._closed = False
 
     @contextmanager
-    def admitted(self, wanted: Wanted) -> Iterator[Subscriber]:
-        """A place for one run.
+    def admitted(self, wanted: Wanted, after: Subscriber | None = None) -> Iterator[Subscriber]:
+        """A place for one run, which begins with the events that another one keeps.
 
         Raises:
             RunRefused: there is none, or the agent is about to end.
@@ -55,7 +55,7 @@ class Runs:
                     f"igsdk agent serves {self._most} runs already, which is its limit.",
                     "End one of them, or start the agent with a higher --max-runs",
                 )
-            subscriber = self._hub.subscribe(wanted)
+            subscriber = self._hub.subscribe(wanted, after=after)
             self._open.add(subscriber)
         try:
             yield subscriber
@@ -79,30 +79,23 @@ class Runs:
         subscriber: Subscriber,
         info: pb.GadgetInfo,
         deadline: float | None = None,
-        kept: Iterable[Any] = (),
     ) -> Iterator[bytes]:
         """The events of the service: the description, everything, then what changes.
 
         Args:
             deadline: when to end by itself, monotonic clock.
-            kept: events from before, to be sent first.
         """
         yield packets.description(info)
-        sent = self._packets(wanted, subscriber, deadline, kept)
+        sent = self._packets(wanted, subscriber, deadline)
         for seq, (source, payload) in enumerate(sent, 1):
             yield packets.packet(seq + subscriber.skipped, source, payload)
 
     def _packets(
-        self,
-        wanted: Wanted,
-        subscriber: Subscriber,
-        deadline: float | None,
-        kept: Iterable[Any],
+        self, wanted: Wanted, subscriber: Subscriber, deadline: float | None
     ) -> Iterator[Packet]:
         feed = Feed(self._hub, wanted)
         ticked = time.monotonic()
         yield from feed.tick(self._hub.frame(ticked))
-        yield from feed.events(kept)
         while not subscriber.stopped:
             due = _next_tick(ticked, wanted.interval)
             now = time.monotonic()

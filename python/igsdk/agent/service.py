@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _PROTOCOL = 1
 _INFO = 4
 _USE_INSTANCE = 1
+_FIRST_WORDS = 10.0  # seconds
 _PARSED: dict[str, Any] = {
     "GetInfo": pb.InfoRequest,
     "GetGadgetInfo": pb.GetGadgetInfoRequest,
@@ -105,7 +106,7 @@ class Service:
 
     def _run(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         try:
-            first = pb.GadgetControlRequest.FromString(next(messages))
+            first = _first(messages, context)
             if first.HasField("attachRequest"):
                 yield from self._attached(first.attachRequest, context)
             elif first.HasField("runRequest"):
@@ -144,13 +145,14 @@ class Service:
     ) -> Iterator[bytes]:
         _check_version(asked.version)
         one = self.instances.by_id(asked.id)
-        with self.runs.admitted(one.wanted) as subscriber:
-            kept = one.kept.kept()
+        with self.runs.admitted(one.wanted, after=one.kept) as subscriber:
             one.attached.add(subscriber)
+            if one.kept.stopped:  # it was removed just now
+                subscriber.stop()
             context.add_callback(subscriber.stop)
             try:
                 info = described(one.told.gadgetConfig.imageName, one.wanted, one.told)
-                yield from self.runs.stream(one.wanted, subscriber, info, None, kept)
+                yield from self.runs.stream(one.wanted, subscriber, info)
             finally:
                 one.attached.discard(subscriber)
 
@@ -160,6 +162,17 @@ class Service:
             f"igsdk agent {__version__} on {self._hub.node}: probes on {libraries} driver "
             f"{'library' if libraries == 1 else 'libraries'}"
         )
+
+
+def _first(messages: Iterator[bytes], context: grpc.ServicerContext) -> pb.GadgetControlRequest:
+    """What a stream begins with; who says nothing must not keep a thread from others."""
+    timer = threading.Timer(_FIRST_WORDS, context.cancel)
+    timer.daemon = True
+    timer.start()
+    try:
+        return pb.GadgetControlRequest.FromString(next(messages))
+    finally:
+        timer.cancel()
 
 
 def _listen(messages: Iterator[bytes], subscriber: Subscriber) -> None:
