@@ -14,6 +14,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from tests.support.certificates import authority
 
 from igsdk import ListenFailed, UsageError
 from igsdk.agent.listen import TLS, Access, Socket, listen_tcp, port_of
@@ -192,6 +193,49 @@ def test_files_of_tls_are_looked_into(server: grpc.Server, tmp_path: Path) -> No
         files = TLS(*[str(tmp_path / name)] * 3)
         with pytest.raises(UsageError, match=words):
             listen_tcp(server, "tcp://127.0.0.1:0", files)
+
+
+def test_a_key_has_to_be_its_certificate_s_own(server: grpc.Server, tmp_path: Path) -> None:
+    ours = authority(tmp_path)
+    (cert, key), (_, others) = ours.sign("one"), ours.sign("other")
+    damaged = tmp_path / "damaged.pem"
+    damaged.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    for files, words in (
+        (TLS(str(cert), str(others), str(ours.file)), "MISMATCH"),
+        (TLS(str(cert), str(key), str(damaged)), "damaged"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            listen_tcp(server, "tcp://127.0.0.1:0", files)
+
+
+@pytest.mark.parametrize("name", ["a%20b.sock", "a b.sock", "a?b#c.sock"])
+def test_names_that_a_url_would_write_otherwise(
+    name: str, server: grpc.Server, tmp_path: Path
+) -> None:
+    one = Socket(f"unix:{tmp_path}/{name}", Access())
+    one.listen(server)
+    assert name in names(tmp_path)
+    one.close()
+    assert names(tmp_path) == []
+
+
+def test_a_link_in_its_place_is_not_followed(
+    server: grpc.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As somebody would put there who may write to the folder, between bind and chmod."""
+    path, secret = tmp_path / "a.sock", tmp_path / "secret"
+    secret.touch(0o600)
+    one = Socket(f"unix:{path}", Access(mode=0o666))
+
+    def bind(_: object) -> int:
+        path.symlink_to(secret)
+        return 1
+
+    monkeypatch.setattr(server, "add_insecure_port", bind)
+    with pytest.raises(ListenFailed, match="can't listen"):
+        one.listen(server)
+    one.close()
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize(

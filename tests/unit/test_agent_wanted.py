@@ -51,6 +51,7 @@ def test_durations(text: str, seconds: float) -> None:
         {"pid": "-1"},
         {"pid": "x"},
         {"pid": str(1 << 32)},
+        {"pid": "9" * 5000},
         {"uid": "4294967296"},
         {"mntns": "1.0"},
         {"pid": "\u0661"},

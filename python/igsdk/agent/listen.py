@@ -9,6 +9,7 @@ import grp
 import os
 import re
 import socket
+import ssl
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
@@ -90,7 +91,23 @@ def _credentials(tls: TLS) -> grpc.ServerCredentials:
     for name, text in ((tls.cert, cert), (tls.key, key), (tls.client_ca, authority)):
         if b"-----BEGIN " not in text:
             raise UsageError(f"{name} has no certificate or key in it.", "Give a PEM file.")
+    _check_pair(tls)
     return grpc.ssl_server_credentials([(key, cert)], authority, require_client_auth=True)
+
+
+def _check_pair(tls: TLS) -> None:
+    """gRPC says of files that it can't use no more than that it does not listen."""
+    name = f"{tls.cert} and {tls.key}"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(tls.cert, tls.key, "")
+        name = tls.client_ca
+        context.load_verify_locations(tls.client_ca)
+    except (OSError, ValueError) as error:  # of which ssl's are
+        raise UsageError(
+            f"TLS can't use {name}: {getattr(error, 'reason', None) or 'damaged'}.",
+            "Give a certificate, its own key without a password, and an authority.",
+        ) from error
 
 
 def _read(path: str) -> bytes:
@@ -131,23 +148,39 @@ class Socket:
         """Binds it; returns the target."""
         before = os.umask(0o177)  # from its first moment on it is nobody else's
         try:
-            server.add_insecure_port(f"unix:{self.path}")
-        except RuntimeError as error:
+            # gRPC takes a % for the beginning of another character
+            server.add_insecure_port(f"unix:{self.path}".replace("%", "%25"))
+            self._give()
+        except (RuntimeError, OSError) as error:
             raise ListenFailed(
-                f"igsdk agent can't listen at {self.path}.", "Use another folder."
+                f"igsdk agent can't listen at {self.path}{_reason(error)}.",
+                "Use another folder; a group that is not ours takes root.",
             ) from error
         finally:
             os.umask(before)
-        if self._group is not None:
-            os.chown(self.path, -1, self._group)
-        self.path.chmod(self._access.mode)
-        self._inode = self.path.stat().st_ino
         return f"unix://{self.path}"
+
+    def _give(self) -> None:
+        """Owner and rights, of this very file: who may write to the folder might put a link in
+        its place, and have us change what that leads to.
+        """
+        file = os.open(self.path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            found = os.fstat(file)
+            if not stat.S_ISSOCK(found.st_mode):
+                raise OSError(errno.ENOTSOCK, "somebody put something else there")
+            here = Path(f"/proc/self/fd/{file}")
+            if self._group is not None:
+                os.chown(here, -1, self._group)
+            here.chmod(self._access.mode)
+            self._inode = found.st_ino
+        finally:
+            os.close(file)
 
     def close(self) -> None:
         """Removes the file if it is still ours; may be called again."""
         with suppress(OSError):
-            if self._inode is not None and self.path.stat().st_ino == self._inode:
+            if self._inode is not None and self.path.lstat().st_ino == self._inode:
                 self.path.unlink()
         self._inode = None
         self._unlock()
@@ -158,6 +191,10 @@ class Socket:
                 _lock_path(self.path).unlink()
             os.close(self._lock)
         self._lock = -1
+
+
+def _reason(error: Exception) -> str:
+    return f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
 
 
 def _path(target: str) -> Path:

@@ -137,7 +137,9 @@ def _refuse(key: str, value: str) -> None:
 
 
 def _number(most: int, everybody: int, name: str, value: str) -> int | None:
-    if value and not (value.isascii() and value.isdigit() and int(value) <= most):
+    if value and not (
+        value.isascii() and value.isdigit() and len(value) <= 20 and int(value) <= most
+    ):
         raise RunRefused(
             f"{name}={value!r}: the value has to be a whole number.", "Correct the parameter"
         )
