@@ -74,6 +74,14 @@ def test_files_that_are_no_kubeconfig(text: str, config: Path) -> None:
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize("text", ["token: 's3cr3t\n", "a:\n  token: s3cr3t: x\n"])
+def test_a_broken_kubeconfig_is_not_quoted(text: str, config: Path) -> None:
+    config.write_text(text)
+    with pytest.raises(TargetUnavailable, match="in line") as caught:
+        Client()
+    assert "s3cr3t" not in str(caught.value)
+
+
 @pytest.mark.parametrize("field", ["clusters", "users"])
 def test_a_context_that_leads_nowhere(field: str, config: Path) -> None:
     document = json.loads(config.read_text())

@@ -143,9 +143,9 @@ def _choose(context: str, paths: list[Path]) -> tuple[str, str]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         document = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeError, RecursionError, yaml.YAMLError) as error:
         raise TargetUnavailable(
-            f"The kubeconfig {path} cannot be read: {_line(error)}.",
+            f"The kubeconfig {path} cannot be read: {_unreadable(error)}.",
             "Check it, or name another one in KUBECONFIG.",
         ) from error
     if not isinstance(document, dict):
@@ -153,6 +153,15 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path} is no kubeconfig.", "Check it, or name another one in KUBECONFIG."
         )
     return document
+
+
+def _unreadable(error: Exception) -> str:
+    """Why, without yaml's quotation of the line, which may be a token."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if isinstance(error, yaml.YAMLError):
+        where = f" in line {mark.line + 1}" if mark else ""
+        return f"{_line(problem or 'it is no YAML')}{where}"
+    return _line(getattr(error, "reason", None) or error)
 
 
 def _entries(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -83,7 +83,7 @@ class Forward:
             self.reply += _frame(_PONG, body[:125])
         elif kind == _CLOSE:
             self.ended = True
-            self.why = self.why or body[2:].decode(errors="replace")
+            self.why = self.why or body[2:125].decode(errors="replace")
         elif kind == _BINARY and body:
             return self._channel(body[0], body)
         return b""

@@ -141,7 +141,8 @@ class Link:
             except (OSError, ValueError) as error:
                 self._end_way(str(error))
             else:
-                self._to_pod += self._protocol.reply
+                if len(self._to_pod) < _ROOM:  # or who pings and never reads would fill memory
+                    self._to_pod += self._protocol.reply
                 self._protocol.reply = b""
                 if not data or self._protocol.ended or self._protocol.why:
                     self._end_way("")
