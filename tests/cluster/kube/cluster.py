@@ -101,13 +101,17 @@ def cluster(instance: str = "test", *, agent: Path | None = None) -> Iterator[Cl
     assert private(), "call build/cluster-test.sh, which makes the namespaces"
     groups = Groups(instance)
     groups.end()
+    services: list[Service] = []
     try:
         made = _make(groups, WORK / "run" / instance)
+        services = made.services
         archives = [images.pause(), images.workload(), *([agent] if agent else [])]
         made.start(archives)
         yield made
     finally:
         groups.end()
+        for service in services:
+            service.reap()
 
 
 def _make(groups: Groups, folder: Path) -> Cluster:

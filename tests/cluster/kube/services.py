@@ -47,6 +47,11 @@ class Service:
         self._process.send_signal(how)
         self._process.wait(seconds)
 
+    def reap(self) -> None:
+        """Takes note of its end, which somebody else brought about."""
+        if self._process:
+            self._process.wait(30)
+
     def check(self) -> None:
         """Raises with the log's end if it is no longer there."""
         if self._process and self._process.poll() is not None:
