@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from email.utils import formatdate
+from typing import Any
 
 import pytest
 from tests.support.held import MIB, profile, row
@@ -14,6 +15,8 @@ from tests.support.push_server import Answer, PushServer, Request, push_server, 
 from tests.support.registry import free_port
 
 import igsdk
+from igsdk.sinks import routes
+from igsdk.sinks.http import Login
 from igsdk.sinks.pyroscope import Pyroscope
 
 HELD = row(in_use=3 * MIB, allocated=9 * MIB)
@@ -191,7 +194,53 @@ def test_without_urllib3_the_extra_is_named(
         profile(HELD).push(server.url)
 
 
-def test_passwords_are_not_shown() -> None:
-    from igsdk.sinks.http import Login
+@pytest.mark.parametrize("text", ["9" * 5000, "Thu, 01 Jan 99999 00:00:00 GMT", "soon"])
+def test_a_wait_that_makes_no_sense_is_none(server: PushServer, text: str) -> None:
+    server.mood = lambda _: refusal(503, "unavailable", "soon", **{"Retry-After": text})
+    pushed = Pyroscope(server.url).push(profile(HELD))
+    assert "503" in str(pushed.error)
 
+
+@pytest.mark.parametrize("body", [b"[" * 200_000, b'{"flamegraph": {"total": Infinity}}', b"[]"])
+def test_answers_that_nobody_can_read(
+    server: PushServer, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_merged", lambda _: Answer(200, body))
+    pushed = Pyroscope(server.url).push(profile(HELD), verify=True)
+    assert (pushed.stored, pushed.shown) == (1, None)
+    server.mood = lambda _: Answer(400, body)
+    assert "400" in str(Pyroscope(server.url).push(profile(HELD)).error)
+
+
+@pytest.mark.parametrize("number", [0, 5])
+def test_a_push_that_is_broken_off_counts_nothing_twice(
+    number: int, server: PushServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some were stored, one perhaps: what was told of them is not told again."""
+    rows = [row(in_use=MIB, allocated=MIB, pod=f"p{each}") for each in range(10)]
+    ours, real, numbers = Pyroscope(server.url), routes.push, itertools.count()
+
+    def push(*arguments: Any) -> Any:
+        outcome = real(*arguments)
+        if next(numbers) == number:
+            raise KeyboardInterrupt
+        return outcome
+
+    monkeypatch.setattr(routes, "push", push)
+    with pytest.raises(KeyboardInterrupt):
+        ours.push(profile(*rows))
+    assert server.total("alloc_space") >= MIB
+    assert ours.push(profile(*rows)).error is None
+    assert server.total("alloc_space") == 10 * MIB
+
+
+def test_a_login_that_can_be_none_is_not_taken(server: PushServer) -> None:
+    ours = Pyroscope(server.url, token="good")
+    with pytest.raises(igsdk.UsageError, match="no header"):
+        ours.set_login(Login(token="two\nlines"))
+    ours.push(profile(HELD))
+    assert server.pushes[0].headers["authorization"] == "Bearer good"
+
+
+def test_passwords_are_not_shown() -> None:
     assert "secret" not in repr(Login("me", "secret", "secret", headers={"X": "secret"}))

@@ -57,9 +57,13 @@ class Delivery:
 
     The first one goes alone: where it fails for a reason that holds for all, so that
     nothing more is at stake than that one.
+
+    Attributes:
+        sent: what is stored, or may be.
     """
 
     def __init__(self, send: Callable[[Piece], Outcome], until: float) -> None:
+        self.sent: list[Series] = []
         self._send = send
         self._until = until
         self._stop: Outcome | None = None
@@ -80,7 +84,7 @@ class Delivery:
             stop = self._stop
             if stop is not None:  # not tried: so it is sure not to be stored
                 return replace(stop, what="refused" if stop.what == "refused" else "later")
-            outcome = self._send(piece)
+            outcome = self._try(piece)
             if outcome.what == "later":
                 pause = max(wait * random.uniform(0.5, 1.0), outcome.wait or 0.0)  # noqa: S311
                 if time.monotonic() + pause < self._until:
@@ -91,6 +95,16 @@ class Delivery:
                 with self._lock:
                     self._stop = self._stop or outcome
             return outcome
+
+    def _try(self, piece: Piece) -> Outcome:
+        what = "unknown"  # whatever ends it
+        try:
+            outcome = self._send(piece)
+            what = outcome.what
+        finally:
+            if what in ("stored", "unknown"):
+                self.sent.append(piece[0])
+        return outcome
 
 
 def summary(results: list[tuple[Series, Outcome]], route: Route | None) -> Pushed:

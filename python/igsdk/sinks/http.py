@@ -163,9 +163,12 @@ class Sender:
                 preload_content=False,
                 timeout=urllib3.Timeout(total=self.timeout),
             )
-            content = self._read(response, ends)
         except urllib3.exceptions.HTTPError as error:
             raise self._unreached(error) from error
+        try:
+            content = self._read(response, ends)
+        except urllib3.exceptions.HTTPError as error:
+            raise Unreached(self._unreached(error).error, arrived=True) from error
         named = {name.lower(): response.headers[name] for name in response.headers}
         return Answer(response.status, named, content)
 

@@ -90,7 +90,7 @@ def words(answer: Answer) -> str:
     try:
         said = json.loads(text)
         text = f"{said.get('code', '')}: {said.get('message', '')}".strip(": ")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         if answer.kind == "text/html":
             return ""
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split()).rstrip(".")
@@ -119,9 +119,9 @@ def _redirected(host: str, answer: Answer) -> PushRefused:
 def _wanted_wait(answer: Answer) -> float | None:
     """The seconds of a Retry-After, which may be a number or a date."""
     text = answer.headers.get("retry-after", "").strip()
-    if text.isdecimal():
-        return float(min(int(text), 86_400))
     try:
+        if text.isdecimal():
+            return float(min(int(text), 86_400))
         return max(0.0, parsedate_to_datetime(text).timestamp() - time())
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None

@@ -106,7 +106,12 @@ class Pyroscope:
         return self._sender.host
 
     def set_login(self, login: Login) -> None:
-        """Another password or token from now on."""
+        """Another password or token from now on.
+
+        Raises:
+            UsageError: one that fits into no header; the one before stays.
+        """
+        login.fields()
         self._sender.login = login
 
     def check(self) -> Outcome:
@@ -145,10 +150,12 @@ class Pyroscope:
             for piece in self._pieces(series, moment)
         ]
         until = time.monotonic() + self._patience
-        results = Delivery(lambda piece: self._send(piece, moment), until).deliver(parts)
+        delivery = Delivery(lambda piece: self._send(piece, moment), until)
+        try:
+            results = delivery.deliver(parts)
+        finally:  # after a ctrl-C too, what may be there must not come again
+            self._counted.settle([series.rows for series in delivery.sent])
         pushed = summary(results, self._route)
-        sent = (series for series, outcome in results if outcome.what in ("stored", "unknown"))
-        self._counted.settle([series.rows for series in sent])
         stored = [series for series, outcome in results if outcome.what == "stored"]
         if not stored:
             return pushed

@@ -150,8 +150,10 @@ def shown(sender: Sender, series: Series, moment: Moment, route: Route) -> int |
         if route == "push":
             return _merged_total(sender, series, moment, value)
         return _rendered_total(sender, series, moment, value)
-    except (Unreached, ValueError, KeyError, TypeError, AttributeError):
+    except Unreached:
         return None
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
+        return None  # it answers something else
 
 
 def _merged_total(sender: Sender, series: Series, moment: Moment, value: str) -> int | None:
