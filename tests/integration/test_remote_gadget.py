@@ -74,7 +74,8 @@ def figures(profile: Profile) -> Counter[tuple[Any, ...]]:
     found: Counter[tuple[Any, ...]] = Counter()
     for row in profile.samples():
         for name in names:
-            found[(name, *(row[one] for one in where))] += row[name]
+            place = (name, *(row[one] for one in where))
+            found[place] += row[name]
     return +found
 
 

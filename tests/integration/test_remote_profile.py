@@ -80,8 +80,8 @@ def test_books_stacks_and_events_are_those_of_a_local_run(
     assert live.total("inuse_space", "own") == ended.total("inuse_space", "own") + 3 * M == 3 * M
     assert rows(live) == rows(live_here)
     assert rows(ended) == rows(ended_here)
-    for event, here in zip(events, events_here, strict=True):
-        assert told(event) == told(here)
+    for event, same in zip(events, events_here, strict=True):
+        assert told(event) == told(same)
     assert len(events) == 8
     assert stacks_here
     assert {number: stacks[number] for number in stacks_here} == stacks_here

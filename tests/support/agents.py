@@ -86,6 +86,10 @@ class Client:
                     sums[row["row"]][name] += row[name]
         return sums
 
+    def await_rows(self, source: str) -> None:
+        """Waits until the first rows of a data source are there."""
+        self.settle(lambda: bool(self.rows(source)))
+
     def settle(
         self,
         check: Callable[[], bool],

@@ -9,6 +9,7 @@ from collections import defaultdict
 from igsdk import _abi
 from igsdk._remote.profiles import ledger_of
 from igsdk._remote.run import RemoteRun
+from igsdk._run import Run
 
 from .balance import TOTALS, Figures, Image, differences, expected, identity
 from .simdriver import Books
@@ -55,8 +56,9 @@ def unlike(run: RemoteRun, books: list[Books]) -> list[str]:
     ]
 
 
-def assert_booked(run: RemoteRun, books: list[Books], seconds: float = 10) -> None:
+def assert_booked(run: Run | RemoteRun, books: list[Books], seconds: float = 10) -> None:
     """What came so far says what the books say, after some intervals at most."""
+    assert isinstance(run, RemoteRun)
     assert books, "a program without the driver proves nothing"
     until = time.monotonic() + seconds
     while found := unlike(run, books):

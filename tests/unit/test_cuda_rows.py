@@ -225,8 +225,9 @@ def test_of_several_feeds_of_a_boot_one_counts_with_all_its_epochs() -> None:
 
 
 def test_what_the_daemon_cannot_leave_out_is_left_out_here() -> None:
-    names = ("operator.oci.ebpf.pid", "operator.KubeManager.namespace", "operator.oci.ebpf.events")
-    names += ("operator.KubeManager.podname", "operator.KubeManager.all-namespaces")
+    manager = "operator.KubeManager."
+    names = ["operator.oci.ebpf.pid", f"{manager}namespace", "operator.oci.ebpf.events"]
+    names += [f"{manager}podname", f"{manager}all-namespaces"]
     gadget = Gadget("x", {}, tuple(Parameter(key, key.rpartition(".")[2]) for key in names))
     exact = RemoteSelection(pids=(1,), namespace="ml", pod="vllm-0")
     assert parameters(gadget, exact, "all", True) == {
@@ -243,5 +244,5 @@ def test_what_the_daemon_cannot_leave_out_is_left_out_here() -> None:
     info = ProcessInfo(5, 2, comm="a" * 15, mntns_id=3, namespace="ml-1", pod="p", node="n")
     assert RemoteSelection((1, 2), "a" * 20, 3, "ml-*", "p", "n").has(info)
     for other in ({"pids": (1,)}, {"command": "b"}, {"mount_ns": 4}, {"pod": "q*"}, {"node": "m"}):
-        assert not RemoteSelection(**other).has(info)  # type: ignore[arg-type]
+        assert not RemoteSelection(**other).has(info)
     assert exact.describe() == "pid 1, namespace ml, pod vllm-0"
