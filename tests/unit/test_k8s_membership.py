@@ -10,7 +10,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from tests.support.api_server import ApiServer, api_server, kubeconfig
@@ -18,8 +20,10 @@ from tests.support.gadget_server import GadgetServer, counting, gadget_server
 
 from igsdk._errors import IgsdkError, PermissionMissing, TargetUnavailable
 from igsdk.client.fleet import Fleet
+from igsdk.client.k8s import where as pod_names
 from igsdk.client.k8s.membership import KubernetesMembership
 from igsdk.client.k8s.nodes import survey
+from igsdk.client.k8s.pods import Pod
 from igsdk.client.member import Member, PodRef
 
 
@@ -344,3 +348,20 @@ def test_a_survey_of_nodes(
     assert [bool(one.version) for one in found] == [True, True, False, False]
     assert "CrashLoopBackOff" in found[2].why
     assert "error forwarding port" in found[3].why
+
+
+def test_names_of_containers_go_with_their_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that crashes again and again has many."""
+    monkeypatch.setattr(pod_names, "_MOST_ENDED", 1)
+    names = pod_names.PodNames(cast(Any, None))
+    monkeypatch.setattr(names, "_begin", list)
+    crashes = [
+        Pod("uid", "job", "ml", "a", "Running", "", containers={f"c{number}": "main"})
+        for number in range(3)
+    ]
+    for before, now in pairwise((None, *crashes, None)):
+        names._learn(before, now)
+    assert [bool(names.pod_of(f"c{number}", "")) for number in range(3)] == [True] * 3
+    names._learn(Pod("other", "b", "ml", "a", "Running", ""), None)
+    assert [names.pod_of(f"c{number}", "uid") for number in range(3)] == [None] * 3
+    assert not names._by_container

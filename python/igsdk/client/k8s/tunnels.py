@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _LONGEST_PATH = 103
 _PING_SECONDS = 20.0
 _FIRST_WORDS = 1.0
+_NO_ROOM = 0.05
 
 
 class Tunnel:
@@ -195,11 +196,16 @@ class Tunnels:
         )
 
     def _accept(self, tunnel: Tunnel) -> None:
-        with contextlib.suppress(OSError):
+        try:
             local, _ = tunnel.listener.accept()
-            local.setblocking(False)
-            link = Link(self._selector, local, lambda: self._find_way(tunnel, link))
-            self._links[link] = tunnel
+        except (BlockingIOError, ConnectionError):
+            return  # it went again
+        except OSError:
+            time.sleep(_NO_ROOM)  # no more files: it stays to be accepted, and we would spin
+            return
+        local.setblocking(False)
+        link = Link(self._selector, local, lambda: self._find_way(tunnel, link))
+        self._links[link] = tunnel
 
     def _find_way(self, tunnel: Tunnel, link: Link) -> None:
         """The client spoke: now it needs a way (one that only knocks gets none)."""

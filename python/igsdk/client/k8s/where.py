@@ -33,7 +33,8 @@ class PodNames:
         self._watches: list[PodWatch] | None = None
         self._lock = threading.Lock()
         self._by_uid: dict[str, Pod] = {}
-        self._by_container: dict[str, tuple[str, Pod]] = {}
+        # name and pod's uid: those of containers that were replaced stay too
+        self._by_container: dict[str, tuple[str, str]] = {}
         self._ended: deque[Pod] = deque()
 
     def pod_of(self, container_id: str, pod_uid: str) -> PodRef | None:
@@ -45,8 +46,8 @@ class PodNames:
         with self._lock:
             if self._watches is None:
                 self._watches = self._begin()
-        container, pod = self._by_container.get(container_id, ("", None))
-        pod = pod or self._by_uid.get(pod_uid)
+        container, uid = self._by_container.get(container_id, ("", pod_uid))
+        pod = self._by_uid.get(uid)
         if pod is None:
             return None
         return PodRef(pod.namespace, pod.name, container, pod.node, pod.labels)
@@ -75,7 +76,8 @@ class PodNames:
     def _learn(self, before: Pod | None, pod: Pod | None) -> None:
         if pod is not None:
             self._by_uid[pod.uid] = pod
-            self._by_container.update({key: (name, pod) for key, name in pod.containers.items()})
+            names = pod.containers.items()
+            self._by_container.update({key: (name, pod.uid) for key, name in names})
         elif before is not None:
             self._ended.append(before)
             if len(self._ended) > _MOST_ENDED:
@@ -83,8 +85,9 @@ class PodNames:
 
     def _forget(self, pod: Pod) -> None:
         self._by_uid.pop(pod.uid, None)
-        for container in pod.containers:
-            self._by_container.pop(container, None)
+        gone = [key for key, (_, uid) in self._by_container.items() if uid == pod.uid]
+        for container in gone:
+            del self._by_container[container]
 
 
 def _unknown(namespace: str, error: IgsdkError) -> str:
