@@ -399,7 +399,7 @@ def test_refusals_in_the_words_that_clients_know(
 
 
 def test_who_says_nothing_keeps_no_thread_from_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(service, "_FIRST_WORDS", 0.3)
     silence = threading.Event()
@@ -410,6 +410,7 @@ def test_who_says_nothing_keeps_no_thread_from_others(
         silence.set()
         with RemoteRuntime(one.targets[0]) as other:
             assert other.version
+    assert caplog.records == []
 
 
 def test_a_half_close_is_a_stop(served: Agent) -> None:

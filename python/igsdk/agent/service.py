@@ -117,6 +117,8 @@ class Service:
             _refuse(context, "expected first control message to be gadget run request")
         except IgsdkError as error:
             _refuse(context, _text(error))
+        except grpc.RpcError:
+            return  # the client is gone before it said anything
         except Exception as error:
             logging.getLogger("igsdk.agent").exception("a run ended by a mistake in igsdk")
             _refuse(context, f"a mistake in igsdk agent: {type(error).__name__}: {error}")
