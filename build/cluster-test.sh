@@ -45,8 +45,9 @@ unpack_packages() {
     say "igsdk: fetches Debian packages, 44 MB: ${PACKAGES[*]}"
     rm -rf "$fresh" "$ROOM/system"
     mkdir -p "$fresh/root"
-    # apt drops its rights, and must still be able to write there.
-    chmod 777 "$fresh"
+    # apt drops its rights, and must still be able to write there; nobody else, since what is
+    # there will run as root.
+    chown _apt "$fresh" 2>/dev/null || true
     apt-cache show "${PACKAGES[@]}" >/dev/null 2>&1 || said="$(build/preflight.sh apt 2>&1)" || skip "$said"
     (cd "$fresh" && apt-get -q download "${PACKAGES[@]}") >"$ROOM/fetch.log" 2>&1 </dev/null ||
         skip "apt-get could not fetch ${PACKAGES[*]}: $(grep -m1 '^E:' "$ROOM/fetch.log")"
