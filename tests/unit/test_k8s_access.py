@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import os
+import socket
 import ssl
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes.client import Configuration
 from tests.support.api_server import TOKEN, ApiServer, api_server, kubeconfig
 
 from igsdk._errors import (
@@ -24,7 +28,7 @@ from igsdk._errors import (
 )
 from igsdk.client.k8s.api import ApiServer as Client
 from igsdk.client.k8s.pods import read_pod
-from igsdk.client.k8s.wiring import _spared
+from igsdk.client.k8s.wiring import Wiring, _spared
 
 
 @pytest.fixture
@@ -256,6 +260,36 @@ def test_tls_with_the_cluster_s_own_authority(config: Path, certificate: Path) -
             assert names(Client()) == ["one"]
             with Client().forward("gadget", "one", 8080) as way:
                 assert way.recv(5) == b"\x82\x03\0\x90\x1f"
+
+
+def test_a_proxy_that_wants_a_login() -> None:
+    """Lists and tunnels both tell it, and get no further here."""
+    heads: list[str] = []
+
+    def refuse() -> None:
+        for _ in range(2):
+            connection, _ = proxy.accept()
+            with connection:
+                heads.append(connection.recv(1 << 16).decode())
+                connection.sendall(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n")
+
+    made = Configuration()
+    made.host = "http://cluster.invalid:6443"
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        made.proxy = f"http://me:p%40ss@127.0.0.1:{proxy.getsockname()[1]}"
+        made.no_proxy = None
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        wiring = Wiring(made, "ours")
+        for ask in (wiring.get, wiring.upgrade):
+            with pytest.raises(IgsdkError):
+                ask("/x", {}, "list pods", 5.0)
+        thread.join()
+    login = base64.b64encode(b"me:p@ss").decode()
+    assert [f"proxy-authorization: basic {login}".lower() in head.lower() for head in heads] == [
+        True,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(

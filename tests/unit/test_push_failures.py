@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import time
 from collections.abc import Iterator
@@ -232,6 +233,15 @@ def test_a_push_that_is_broken_off_counts_nothing_twice(
     assert server.total("alloc_space") >= MIB
     assert ours.push(profile(*rows)).error is None
     assert server.total("alloc_space") == 10 * MIB
+
+
+def test_a_proxy_that_wants_a_login(server: PushServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", server.url.replace("//", "//me:p%40ss@"))
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert Pyroscope("http://pyroscope.invalid:4040").push(profile(HELD)).stored == 1
+    login = server.pushes[0].headers["proxy-authorization"].removeprefix("Basic ")
+    assert base64.b64decode(login) == b"me:p@ss"
 
 
 def test_a_login_that_can_be_none_is_not_taken(server: PushServer) -> None:

@@ -10,7 +10,7 @@ import time
 import urllib.request
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 
 from igsdk._errors import ExtensionMissing, IgsdkError, TargetUnavailable, UsageError
 from igsdk._version import __version__
@@ -206,7 +206,9 @@ class Sender:
         if parts.hostname in _LOOPBACK or (proxy and urllib.request.proxy_bypass(parts.netloc)):
             proxy = ""
         common: dict[str, Any] = {"ssl_context": self._trust(), "maxsize": _CONNECTIONS}
-        return urllib3.ProxyManager(proxy, **common) if proxy else urllib3.PoolManager(**common)
+        if not proxy:
+            return urllib3.PoolManager(**common)
+        return urllib3.ProxyManager(proxy, proxy_headers=_proxy_login(proxy), **common)
 
     def _trust(self) -> ssl.SSLContext:
         try:
@@ -250,6 +252,15 @@ class Sender:
         # A TLS connection that ends in the middle is the one TLS error that may come late.
         late = isinstance(_root(error), ssl.SSLEOFError)
         return Unreached(said, arrived=late or not isinstance(error, before))
+
+
+def _proxy_login(proxy: str) -> dict[str, str]:
+    """What a proxy's address has of a login, which urllib3 leaves out."""
+    parts = urlsplit(proxy)
+    if parts.username is None:
+        return {}
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+    return {"Proxy-Authorization": "Basic " + base64.b64encode(pair).decode()}
 
 
 def _root(error: BaseException) -> BaseException:

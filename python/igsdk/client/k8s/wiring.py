@@ -9,7 +9,7 @@ import socket
 import ssl
 import warnings
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import urllib3
 import websocket
@@ -179,7 +179,18 @@ def _pool(
         settings["assert_hostname"] = False
     if not proxy:
         return urllib3.PoolManager(**settings)
-    return urllib3.ProxyManager(proxy, proxy_headers=configuration.proxy_headers, **settings)
+    headers = configuration.proxy_headers or {}
+    if login := _login(proxy):
+        headers = {**urllib3.make_headers(proxy_basic_auth=":".join(login)), **headers}
+    return urllib3.ProxyManager(proxy, proxy_headers=headers, **settings)
+
+
+def _login(proxy: str) -> tuple[str, str] | None:
+    """Name and password in a proxy's address."""
+    parts = urlsplit(proxy)
+    if not parts.username:
+        return None
+    return unquote(parts.username), unquote(parts.password or "")
 
 
 def _keepalive() -> list[tuple[int, int, int]]:
@@ -196,11 +207,10 @@ def _websocket_proxy(proxy: str) -> dict[str, Any]:
     if not proxy:
         return {"http_no_proxy": ["*"]}
     parts = urlsplit(proxy)
-    user = (parts.username or "", parts.password or "") if parts.username else None
     return {
         "http_proxy_host": parts.hostname,
         "http_proxy_port": parts.port or 80,
-        "http_proxy_auth": user,
+        "http_proxy_auth": _login(proxy),
         "proxy_type": "http" if parts.scheme.startswith("http") else parts.scheme,
         "http_no_proxy": ["proxy.is.wanted.invalid"],
     }
