@@ -16,7 +16,7 @@ from tests.support.cuda_packets import AGENT, GADGET, Sender, gadget_info
 from tests.support.gadget_server import GadgetServer, Refusal, Session, gadget_server
 
 import igsdk
-from igsdk import UsageError
+from igsdk import AnswerInvalid, UsageError
 from igsdk._events import Frame, Stack
 from igsdk._proto import gadget_pb2 as pb
 from igsdk._remote.run import RemoteRun
@@ -289,7 +289,11 @@ def test_nodes_are_added_up_and_say_whose_is_what(tmp_path: Path) -> None:
     with ExitStack() as stack:
         targets = []
         for number in range(3):
-            where = {"boot": number + 1, "k8s.node": f"node-{number}", "k8s.podName": "vllm-0"}
+            where: dict[str, Any] = {
+                "boot": number + 1,
+                "k8s.node": f"node-{number}",
+                "k8s.podName": "vllm-0",
+            }
             where |= {"k8s.namespace": "ml", "k8s.containerName": "main"}
             play = playing(
                 ("processes", process(number + 1, **where)),
@@ -310,6 +314,61 @@ def test_nodes_are_added_up_and_say_whose_is_what(tmp_path: Path) -> None:
     assert sum("lost: rows 1" in note for note in run.notes()) == 3
     assert any("nobody.socket" in note for note in run.notes())
     assert set(states) == {*targets, missing}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("report", {"json": "no JSON"}),
+        ("stacks", {"id": 9, "frames": "[1, 2]", "how": "", "missing": ""}),
+    ],
+)
+def test_a_node_whose_rows_make_no_sense_stops_no_other(
+    tmp_path: Path, wrong: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("igsdk._remote.run._FIRST_ROWS", 0.1)
+    told = ("heap", account(1, 2)), ("processes", process(2))
+    refused = threading.Event()
+
+    def later(session: Session) -> Iterator[pb.GadgetEvent]:
+        events = playing(*told)(session)
+        yield next(events)
+        assert refused.wait(20)
+        yield from events
+
+    with serving(tmp_path, playing(wrong, fields=AGENT), name="bad") as bad:
+        with (
+            serving(tmp_path, later, name="good") as good,
+            running([bad.target, good.target]) as run,
+        ):
+            until(run, lambda: bool(run._refused))
+            refused.set()
+            until(run, lambda: bool(run._collector.books))
+            profile = stopped(run)
+        assert profile.total("inuse_space") == 2 * M
+        assert any(note.startswith(f"{bad.target}: ") for note in run.notes())
+        assert run.error is None
+        with running(bad.target) as run:
+            until(run, lambda: run._over)
+            assert isinstance(run.error, AnswerInvalid)
+
+
+def test_ctrl_c_while_the_last_rows_are_awaited_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(run: RemoteRun) -> None:
+        raise KeyboardInterrupt
+
+    told = ("heap", account(1, 2)), ("processes", process(2))
+    monkeypatch.setattr(RemoteRun, "_await_last_rows", interrupted)
+    with serving(tmp_path, playing(*told)) as server, igsdk.connect(server.target) as gpu:
+        run: Any = gpu.profile_cuda_memory()
+        run.__enter__()
+        until(run, lambda: bool(run._collector.books))
+        with pytest.raises(KeyboardInterrupt):
+            run.stop()
+        assert run._over
+        assert run.profile().total("inuse_space") == 2 * M
 
 
 class Cluster:
@@ -388,11 +447,12 @@ def test_what_only_local_can_do_is_refused(
 
 def test_events_of_processes_that_are_told_later_are_filtered(tmp_path: Path) -> None:
     """Inspektor Gadget's events have a thread's name, and no more until the process is told."""
-    thread = {"proc.comm": "worker"}
+    thread: dict[str, Any] = {"proc.comm": "worker"}
+    other: dict[str, Any] = {"proc.comm": "other"}
     plays = playing(
         ("events", failure(**thread)),
         ("events", failure(time=60, process=9, **thread)),
-        ("processes", process(1), process(1, row=2, process=9, **{"proc.comm": "other"})),
+        ("processes", process(1), process(1, row=2, process=9, **other)),
     )
     with serving(tmp_path, plays) as server, running(server.target, command="play") as run:
         (event,) = run.events(1)

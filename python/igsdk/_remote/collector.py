@@ -216,6 +216,8 @@ class Collector:
             if self.selection and self.process(event.boot, process.instance) is None:
                 if len(self._undecided) < _MOST_UNDECIDED:
                     self._undecided.append((came, node))
+                else:
+                    self.events.unread += 1
                 continue
             self._keep_event(came, node)
 

@@ -13,6 +13,7 @@ from igsdk._remote.collector import Collector
 from igsdk._remote.profiles import attached_of, ledger_of, losses_of, metadata_of, notes_of
 from igsdk._units import plural
 from igsdk.client.cuda_rows import HEAP, PROCESSES, REPORT, check_sources
+from igsdk.client.feed import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,6 +84,7 @@ class RemoteRun:
         self._stream: Stream | None = None
         self._changed = threading.Condition()
         self._error: IgsdkError | None = None
+        self._refused: dict[str, IgsdkError] = {}  # why rows could not be taken, by node
         self._over = self._stopped = False
         self._began_wall = self._began = self._ended = 0
         self._reader: threading.Thread | None = None
@@ -142,6 +144,12 @@ class RemoteRun:
         self._stopped = True
         try:
             self._await_last_rows()
+        finally:  # also where ctrl-C ends the waiting: the reader ends with the stream
+            self._end()
+
+    def _end(self) -> None:
+        assert self._stream is not None
+        try:
             self._stream.stop()
         finally:
             self._ended = time.monotonic_ns()
@@ -262,6 +270,8 @@ class RemoteRun:
     def _own_notes(self) -> list[str]:
         """Of the streams: what broke, and for how long; and of pods that have no name."""
         notes = [f"{self._error}"] if self._error else []
+        if not self._error:
+            notes += [f"{name}: {why}" for name, why in self._refused.items()]
         for node in self.nodes():
             if node.error is not None and not node.gaps:
                 notes.append(f"{node.name}: {node.error}")
@@ -302,15 +312,27 @@ class RemoteRun:
         try:
             for columns in self._stream.batches():
                 with self._changed:
-                    self._collector.take(columns, columns.node)
+                    self._take(columns)
                     self._changed.notify_all()
         except IgsdkError as error:
             self._error = error
         except Exception as error:
-            self._error = AnswerInvalid(
-                f"The rows of {self._target} are beyond igsdk: {error!r}.", "Report it."
-            )
+            self._error = _beyond(self._target, error)
         finally:
             with self._changed:
                 self._over = True
                 self._changed.notify_all()
+
+    def _take(self, columns: Columns) -> None:
+        """Takes some rows in; a node whose rows make no sense stops no other."""
+        try:
+            self._collector.take(columns, columns.node)
+        except Exception as error:
+            why = error if isinstance(error, IgsdkError) else _beyond(columns.node, error)
+            self._refused.setdefault(columns.node, why)
+            if {node.name for node in self.nodes() if node.state != FAILED} <= set(self._refused):
+                raise why from error
+
+
+def _beyond(whose: str, error: Exception) -> AnswerInvalid:
+    return AnswerInvalid(f"The rows of {whose} are beyond igsdk: {error!r}.", "Report it.")
