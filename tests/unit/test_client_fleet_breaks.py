@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,17 @@ from tests.support.gadget_server import (
 )
 from tests.support.opens import SOURCE, SPECS, opens, saying, until_stopped
 
-from igsdk._errors import AnswerInvalid, IgsdkError, RunRefused
+from igsdk._errors import AnswerInvalid, IgsdkError, RunRefused, TargetUnavailable
 from igsdk._proto import gadget_pb2 as pb
 from igsdk.client.at_once import ask_all, none_of
+from igsdk.client.feed import Feed
 from igsdk.client.fleet import Fleet, ListedMembers
 from igsdk.client.fleet_run import FleetRun
+from igsdk.client.gadget import parse_gadget
 from igsdk.client.member import Member
 from igsdk.client.remote import RemoteRuntime
+from igsdk.client.shared_inbox import SharedInbox
+from igsdk.client.stream import Packet
 
 
 @pytest.fixture
@@ -253,6 +258,109 @@ def test_the_time_between_a_pod_and_its_successor_is_a_gap(servers: list[GadgetS
             changing.joined(Member("node-1", lambda: RemoteRuntime(servers[1].target)))
             eventually(lambda: state_of(run, "node-1") == "running")
     assert run.losses()["gaps"] == 4
+
+
+def test_gaps_of_one_that_breaks_and_is_replaced_follow_each_other(
+    servers: list[GadgetServer],
+) -> None:
+    def breaking(session: Session) -> Iterator[Any]:
+        yield described(SOURCE)
+        raise Refusal("out of memory")
+
+    def nobody() -> RemoteRuntime:
+        raise TargetUnavailable("It is gone.", "Wait.")
+
+    connecting = iter([lambda: RemoteRuntime(servers[0].target)])
+    servers[0].run, servers[1].run = breaking, until_stopped(gp.packet(opens(1), 1))
+    changing = Changing()
+    fleet = Fleet(changing, "changing")
+    changing.joined(Member("node-1", lambda: next(connecting, nobody)()))
+    with fleet, fleet.run("opens") as run:
+        eventually(lambda: state_of(run, "node-1") == "broken")
+        time.sleep(0.5)
+        for successor in (nobody, lambda: RemoteRuntime(servers[1].target)):
+            changing.left("node-1", "its pod was deleted")
+            eventually(lambda: state_of(run, "node-1") == "left")
+            time.sleep(0.1)
+            changing.joined(Member("node-1", successor))
+            eventually(lambda: state_of(run, "node-1") in ("broken", "running"))
+        (node,) = run.nodes()
+    ends = [gap.from_time + gap.seconds for gap in node.gaps]
+    begins = [gap.from_time for gap in node.gaps]
+    assert len(begins) >= 3  # until it left, until its successor left, until the last one ran
+    assert [begin - end for begin, end in zip(begins[1:], ends, strict=False)] == pytest.approx(
+        [0.0] * (len(begins) - 1), abs=0.3
+    )
+
+
+def test_a_node_that_failed_keeps_nobody_from_coming_again(servers: list[GadgetServer]) -> None:
+    def refuse(request: pb.GetGadgetInfoRequest) -> pb.GadgetInfo:
+        raise Refusal("ensuring image: no such image")
+
+    servers[0].describe = refuse
+    servers[1].run = until_stopped(gp.packet(opens(1), 1))
+    changing = Changing()
+    fleet = Fleet(changing, "changing")
+    for number, server in enumerate(servers):
+        changing.joined(Member(f"node-{number}", partial(RemoteRuntime, server.target)))
+    with fleet, fleet.run("opens") as run:
+        changing.left("node-1", "its pod was deleted")
+        eventually(lambda: state_of(run, "node-1") == "left")
+        changing.joined(Member("node-1", partial(RemoteRuntime, servers[1].target)))
+        eventually(lambda: state_of(run, "node-1") == "running")
+        rows = itertools.islice(run.rows(timeout=20), 2)
+        assert [(row.node, row["pid"]) for row in rows] == [("node-1", 1)] * 2
+        assert not run.ended
+
+
+def test_rows_that_are_there_are_given_without_a_wait(servers: list[GadgetServer]) -> None:
+    for server in servers:
+        server.run = saying(gp.packet(opens(1), 1))
+    with fleet_of(*servers) as fleet, fleet.run("opens") as run:
+        eventually(lambda: {node.state for node in run.nodes()} == {"ended"})
+        assert [row["pid"] for row in run.rows(timeout=0)] == [1, 1]
+
+
+def test_ctrl_c_while_a_run_stops_ends_its_readers(
+    servers: list[GadgetServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(feed: Feed, timeout: float | None = None) -> None:
+        raise KeyboardInterrupt
+
+    servers[0].run = until_stopped(gp.packet(opens(1), 1))
+    with fleet_of(servers[0]) as fleet, fleet.run("opens") as run:
+        with monkeypatch.context() as patched:
+            patched.setattr(Feed, "join", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                run.stop()
+        reader = threading.Thread(target=lambda: list(run.batches()), daemon=True)
+        reader.start()
+        reader.join(20)
+        assert not reader.is_alive()
+
+
+def test_streams_that_ended_unread_count_too() -> None:
+    inbox = SharedInbox(room=1000)
+    (source,) = parse_gadget(described(SOURCE).payload, "opens").sources.values()
+    run: Any = None  # whose packets are not read here
+    shares = [inbox.share(f"node-{number}", run, lambda: None) for number in range(2)]
+    shares[0].put(Packet(source, 1, bytes(700)))
+    shares[0].close()
+    inbox.give_back()
+    shares[1].put(Packet(source, 1, bytes(10)))  # one each always finds room
+    waiting = threading.Thread(
+        target=shares[1].put, args=(Packet(source, 2, bytes(10)),), daemon=True
+    )
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    taken = [inbox.take(20) for _ in range(3)]
+    assert [one and (one[0].name, len(one[1])) for one in taken] == [
+        ("node-0", 1),
+        ("node-1", 1),
+        ("node-1", 1),
+    ]
+    assert inbox.held == 0
 
 
 def test_one_answer_is_enough_to_describe(servers: list[GadgetServer]) -> None:

@@ -110,6 +110,7 @@ class Feed(threading.Thread):
         self.run_now: GadgetRun | None = None
         self.version = ""
         self._begin, self._owner, self._endless = begin, owner, endless
+        self._followed: GadgetRun | None = None
         self._wake = threading.Event()
         self._leaving = ""  # why
         self._stopping = False
@@ -118,6 +119,7 @@ class Feed(threading.Thread):
         self._started_at = 0.0  # this connection's run
         self._over_at: _Moment | None = None
         self._broken_at: _Moment | None = before.left_at() if before else None
+        self._follows = self._broken_at is not None  # one that had rows
         self._gaps: list[Gap] = before.gaps() if before else []
         self._gap_count, self._gap_seconds = 0, 0.0
         self._lost: Counter[str] = Counter()  # by earlier runs
@@ -152,7 +154,7 @@ class Feed(threading.Thread):
 
     def left_at(self) -> _Moment | None:
         """Since when there are no rows of it any more; None where there never were any."""
-        if not self._ran:
+        if not (self._ran or self._follows):
             return None
         return self._over_at or _now()
 
@@ -193,8 +195,8 @@ class Feed(threading.Thread):
             if not self._is_wanted_no_more():
                 self.run_now = None
                 self._wake.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
-        self._over_at = self._broken_at or _now()
-        self._close_gap()
+        self._close_gap()  # what a successor misses begins where this ends
+        self._over_at = _now()
         if not self.is_over:
             self._be(LEFT if self._leaving else ENDED)
 
@@ -219,7 +221,8 @@ class Feed(threading.Thread):
         return time.monotonic() - self._started_at if self._started_at else 0.0
 
     def _follow(self, run: GadgetRun) -> None:
-        share = self._owner.inbox.share(self.member.name, run, self._wake.set)
+        self._followed = run
+        share = self._owner.inbox.share(self.member.name, run, lambda: self._closed(run))
         run.deliver_to(share, self._owner.journal, self.member.name)
         self._remember(share)
         try:
@@ -238,6 +241,11 @@ class Feed(threading.Thread):
             self._be(ENDED)
         else:
             self._fail(run.error or _ended(self.member.name))
+
+    def _closed(self, run: GadgetRun) -> None:
+        """A stream is over; of one that was cut long ago nobody wants to know."""
+        if run is self._followed:
+            self._wake.set()
 
     def _time_left(self) -> float:
         if self._stopping:

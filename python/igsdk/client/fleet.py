@@ -96,9 +96,11 @@ class Fleet:
 
     def close(self) -> None:
         """Ends runs that still go on, and the membership."""
-        for run in list(self._runs):
-            run.stop()
-        self._membership.close()
+        try:
+            for run in list(self._runs):
+                run.stop()
+        finally:  # also where ctrl-C ends the waiting
+            self._membership.close()
 
     @property
     def members(self) -> list[Member]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from igsdk._errors import UsageError
 from igsdk.client.at_once import none_of
-from igsdk.client.feed import LEFT, RUNNING, Feed
+from igsdk.client.feed import ENDED, LEFT, RUNNING, Feed
 from igsdk.client.shared_inbox import SharedInbox, by_source
 from igsdk.client.stream import Journal, no_losses
 
@@ -156,7 +156,7 @@ class FleetRun:
                     yield row
                     until = None if timeout is None else time.monotonic() + timeout
             left = _left(until)
-            if left == 0:
+            if timeout and left == 0:  # packets came, without rows
                 return
             taken = self._pending.popleft() if self._pending else self.inbox.take(left)
             if taken is None:
@@ -214,11 +214,13 @@ class FleetRun:
         feeds = self._all()
         for feed in feeds:
             feed.stop(timeout)
-        for feed in feeds:
-            # Who is only connecting has nothing to tell; its thread ends by itself.
-            if feed.run_now is not None:
-                feed.join(max(0.0, until + _CUT - time.monotonic()))
-        self.inbox.close()
+        try:
+            for feed in feeds:
+                # Who is only connecting has nothing to tell; its thread ends by itself.
+                if feed.run_now is not None:
+                    feed.join(max(0.0, until + _CUT - time.monotonic()))
+        finally:  # also where ctrl-C ends the waiting: who reads must see an end
+            self.inbox.close()
 
     def settled(self, feed: Feed) -> None:
         """Called by a feed at each change of its state."""
@@ -226,8 +228,9 @@ class FleetRun:
             if feed.state == RUNNING and self._gadget is None and feed.run_now is not None:
                 self._gadget = feed.run_now.gadget
             feeds = list(self._feeds.values())
-            # A node that left may come again; where the others failed or ended, none does.
-            over = all(one.is_over for one in feeds) and any(one.state != LEFT for one in feeds)
+            # A node that left may come again, as a pod's successor; unless runs end by themselves.
+            states = {one.state for one in feeds}
+            over = all(one.is_over for one in feeds) and (ENDED in states or LEFT not in states)
             self._changed.notify_all()
         if over:
             self.inbox.close()

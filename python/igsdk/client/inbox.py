@@ -47,7 +47,7 @@ class Inbox:
                 return
             self._packets.append(packet)
             self._held += size
-            self._changed.notify_all()
+            self._came()
 
     def get(self, timeout: float | None = None) -> Packet | None:
         """The next packet; None at the end, or when there is none for so many seconds."""
@@ -85,6 +85,10 @@ class Inbox:
         """Whether it is closed and empty."""
         with self._changed:
             return self._closed and not self._packets
+
+    def _came(self) -> None:
+        """Wakes the reader; with the lock held."""
+        self._changed.notify_all()
 
     def _fits(self, size: int) -> bool:
         # One that is larger than all of it has to come through as well.

@@ -28,11 +28,17 @@ _MOST = 64 << 20
 
 
 class SharedInbox:
-    """Where the shares of many streams come together."""
+    """Where the shares of many streams come together.
+
+    Attributes:
+        changed: the lock of all of it.
+        held: bytes in all shares, also in those of streams that ended and were not read yet.
+    """
 
     def __init__(self, room: int = _ROOM) -> None:
         self._room = room
         self.changed = threading.Condition()
+        self.held = 0
         self._waiting: deque[Share] = deque()
         self._shares = 0
         self._closed = False
@@ -53,6 +59,10 @@ class SharedInbox:
     def room(self) -> int:
         """Bytes that one share may hold."""
         return min(_MOST, max(_LEAST, self._room // max(1, self._shares)))
+
+    def has(self, size: int, times: int) -> bool:
+        """Whether so many bytes more find room in so many times of what there is."""
+        return self.held + size <= times * self._room
 
     def fill(self, share: Share) -> None:
         """Called with `changed` held: this share has its first packet."""
@@ -101,18 +111,6 @@ class Share(Inbox):
         self._whole = whole
         self._tell_closed = closed
 
-    def put(self, packet: Packet) -> None:
-        size = len(packet.payload) + OVERHEAD
-        with self._changed:
-            self._changed.wait_for(lambda: self._fits(size) or self._hurried)
-            if not self._fits(size):
-                self.dropped += 1
-                return
-            self._packets.append(packet)
-            self._held += size
-            if len(self._packets) == 1:
-                self._whole.fill(self)
-
     @property
     def waits(self) -> bool:
         """Whether there is something to be read."""
@@ -124,7 +122,9 @@ class Share(Inbox):
         taken = [self._packets.popleft()]
         while self._packets and not (taken[0].source.array or self._packets[0].source.array):
             taken.append(self._packets.popleft())
-        self._held -= sum(len(packet.payload) + OVERHEAD for packet in taken)
+        size = sum(len(packet.payload) + OVERHEAD for packet in taken)
+        self._held -= size
+        self._whole.held -= size
         return taken
 
     def columns(self, source: DataSource, payloads: list[bytes]) -> Columns:
@@ -144,10 +144,17 @@ class Share(Inbox):
         if not already:
             self._tell_closed()
 
+    def _came(self) -> None:
+        self._whole.held += len(self._packets[-1].payload) + OVERHEAD
+        if len(self._packets) == 1:
+            self._whole.fill(self)
+
     def _fits(self, size: int) -> bool:
         # After the end was asked for there is twice as much room, see `Inbox.hurry`.
-        room = self._whole.room * (2 if self._hurried else 1)
-        return self._held + size <= room or not self._packets
+        more = 2 if self._hurried else 1
+        if not self._packets:
+            return True
+        return self._held + size <= more * self._whole.room and self._whole.has(size, more)
 
 
 def by_source(packets: Iterable[Packet]) -> list[list[Packet]]:
