@@ -170,6 +170,7 @@ def test_nobody(ours: Authority) -> None:
     for scheme in ("tcp", "tcp+tls"):
         assert "Nobody listens at" in refusal(f"{scheme}://127.0.0.1:{port}")
         assert "There is no host" in refusal(f"{scheme}://nowhere.invalid:1")
+        assert "There is no host a..b" in refusal(f"{scheme}://a..b:1")
 
 
 @pytest.mark.parametrize(

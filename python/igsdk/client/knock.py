@@ -75,7 +75,7 @@ def _connected(address: Address, timeout: float) -> socket.socket:
     where = address.shown
     try:
         return socket.create_connection((address.host, address.port), timeout)
-    except socket.gaierror as error:
+    except (socket.gaierror, UnicodeError) as error:  # no such name, or none at all
         raise TargetUnavailable(
             f"There is no host {address.host}.", "Check the name, and the network."
         ) from error
