@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     import urllib3
 
-_LONGEST_LINE = 64 << 20
+#: etcd keeps no object above some MiB
+_LONGEST_LINE = 16 << 20
 
 
 class Watch:
