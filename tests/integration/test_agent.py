@@ -413,6 +413,26 @@ def test_who_says_nothing_keeps_no_thread_from_others(
     assert caplog.records == []
 
 
+def test_a_mistake_with_events_is_logged_once_and_does_not_end_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with agent(tmp_path) as one:
+        failed = []
+
+        def fail(_: float) -> None:
+            failed.append(1)
+            raise ValueError("a mistake")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(one.hub, "_pump", fail)
+            until = time.monotonic() + SECONDS
+            while len(failed) < 3 and time.monotonic() < until:
+                time.sleep(0.05)
+        assert len(failed) >= 3
+        assert one.hub._thread.is_alive()
+    assert len(caplog.records) == 1
+
+
 def test_a_half_close_is_a_stop(served: Agent) -> None:
     assert status_of(served, "/api.GadgetManager/RunGadget", run_of()) == ("OK", "")
 

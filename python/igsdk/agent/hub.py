@@ -141,6 +141,7 @@ class Hub:
         self._infos: dict[int, ProcessInfo] = {}
         self._offset = 0
         self._forget_at = 0.0
+        self._mistake = ""
         self._nvml: dict[int, tuple[float, int | None]] = {}
         self._subscribers: tuple[Subscriber, ...] = ()
         self._changing = threading.Lock()
@@ -237,8 +238,10 @@ class Hub:
             if time.monotonic() >= self._forget_at:
                 self._forget_at = time.monotonic() + _FORGET_EVERY
                 self.session.forget_ended(KEEP_ENDED)
-        except Exception:
-            logging.getLogger("igsdk.agent").exception("a mistake in igsdk; the agent goes on")
+        except Exception as error:
+            if repr(error) != self._mistake:  # one that stays would fill the log
+                self._mistake = repr(error)
+                logging.getLogger("igsdk.agent").exception("a mistake in igsdk; the agent goes on")
             self._closed.wait(_PATIENCE)
 
     def _pump(self, timeout: float) -> None:
