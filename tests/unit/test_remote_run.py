@@ -165,6 +165,14 @@ def test_totals_replace_whatever_is_lost_repeated_or_late(tmp_path: Path) -> Non
     assert (row.process, row.pid, row.own("in_use")) == ("play", 10, 5 * M)
 
 
+def test_losses_that_are_told_before_any_process_count(tmp_path: Path) -> None:
+    lost = ("losses", {"boot": BOOT, "epoch": EPOCH, "count": 3, "cause_name": "rows"})
+    play = playing(lost, ("processes", process(2)), ("heap", account(1, 2)))
+    with serving(tmp_path, play) as server, running(server.target) as run:
+        until(run, lambda: run.losses().get("rows") == 3)
+        assert stopped(run).metadata.losses["rows"] == 3
+
+
 def test_the_peak_is_the_highest_of_the_intervals(tmp_path: Path) -> None:
     other = {"process": 4343, "proc.pid": 12}
     plays = playing(

@@ -70,6 +70,8 @@ class Collector:
         self.highest = Highest(self.counted)
         self.events = Occurrences(wants, self._moment)
         self._pod_of = pod_of
+        # Those of runs that have told of no process yet too: they are said once only.
+        self._losses: dict[tuple[int, int], dict[str, int]] = {}
         self._undecided: list[tuple[Came, str]] = []
         self._takers = {
             rows.STACKS: self._take_stacks,
@@ -110,7 +112,12 @@ class Collector:
         if key not in self.books:
             ours = _is_ours(columns)
             self.books[key] = Books(
-                boot, epoch, everything=not self.selection, ours=ours, node=node
+                boot,
+                epoch,
+                everything=not self.selection,
+                ours=ours,
+                node=node,
+                losses=self._losses.setdefault(key, {}),
             )
         books = self.books[key]
         before = self.counted()
@@ -263,7 +270,7 @@ class Collector:
 
     def _take_losses(self, columns: Columns, _: str) -> None:
         for key, counts in rows.loss_counts(columns).items():
-            known = self.books[key].losses if key in self.books else {}
+            known = self._losses.setdefault(key, {})
             for cause, count in counts.items():
                 known[cause] = max(known.get(cause, 0), count)
 
