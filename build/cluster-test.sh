@@ -84,6 +84,14 @@ has_go() {
     [[ "$version" =~ ^go1\.([0-9]+) ]] && [ "${BASH_REMATCH[1]}" -ge 24 ]
 }
 
+# no_image CODE: without sources there can be none; all else is a mistake that must be seen
+no_image() {
+    case "$1" in
+    29 | 30) skip "the agent's image could not be made, see above." ;;
+    *) stop "$1" "The agent's image could not be made." "Read the lines above." ;;
+    esac
+}
+
 # What an earlier call left when it was killed, and what is left of this one.
 clear_up() {
     build/cluster-end.sh "$instance"
@@ -106,7 +114,7 @@ PATH="$PATH:/usr/sbin:/sbin"
 install_tools
 unpack_packages
 build_kubernetes
-agent="$(build/container.sh igsdk.test/agent:1)" || skip "the agent's image could not be made, see above."
+agent="$(build/container.sh igsdk.test/agent:1)" || no_image $?
 flock -u 8
 [ "${1-}" != --prepare ] || exit 0
 

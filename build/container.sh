@@ -38,12 +38,18 @@ make_debian() {
     tool="$(find_mmdebstrap)"
     [ -n "$(sources)" ] || stop 29 "apt knows no source of Debian's packages here." "Make the image on Debian 12."
     say "igsdk: makes the image's Debian, 40 MB of packages, about a minute"
-    sources | logged_in debian "$tool" --mode=root --variant=minbase --include="$INCLUDE" \
+    sources | logged_in debian alone "$tool" --mode=root --variant=minbase --include="$INCLUDE" \
         --aptopt='Acquire::Languages "none"' --dpkgopt='path-exclude=/usr/share/man/*' \
         --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
         --dpkgopt='path-include=/usr/share/doc/*/copyright' "$suite" "$ROOM/debian.tar" - ||
         stop 31 "mmdebstrap made no Debian." "Read the lines above; apt's sources have to be those of one Debian."
     printf '%s\n' "$1" >"$ROOM/debian.stamp"
+}
+
+# alone COMMAND: without our open files. mmdebstrap names a file of its own to a shell that
+# knows numbers of one digit only.
+alone() {
+    "$VENV/bin/python" -c 'import os, sys; os.closerange(3, 65536); os.execvp(sys.argv[1], sys.argv[1:])' "$@"
 }
 
 # As logged, with our standard input.
