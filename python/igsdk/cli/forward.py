@@ -35,7 +35,8 @@ _SETTINGS = ("name", "tenant", "ca", "timeout", "lines")
     "targets",
     multiple=True,
     metavar="T",
-    help="Where to trace; local:, this machine, if not given. May be repeated.",
+    help="Where to trace: local: (this machine, if not given), unix:PATH, "
+    "tcp[+tls]://HOST:PORT or k8s:; may be repeated.",
 )
 @click.option(
     "--pyroscope", "url", required=True, metavar="URL", help="http://HOST:4040, https://…"

@@ -78,8 +78,8 @@ def _with_options(verb: Verb, no_stacks: str) -> Verb:
             "targets",
             multiple=True,
             metavar="T",
-            help="Where to trace: local: (this machine, if not given), unix:PATH, tcp://HOST:PORT "
-            "or k8s:; may be repeated.",
+            help="Where to trace: local: (this machine, if not given), unix:PATH, "
+            "tcp[+tls]://HOST:PORT or k8s:; may be repeated.",
         ),
         click.option(
             "--pid",
