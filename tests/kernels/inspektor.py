@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs on another kernel: our image in a real Inspektor Gadget, against the simulated driver.
 
-    inspektor.py WORK RESULT
+    inspektor.py WORK RESULT [CHECK]...     some of the checks; all without a name
 
 WORK holds `ig`, images and keys, as tests/integration/test_inspektor_gadget.py puts them
 there; RESULT is written as by guest.py. Inspektor Gadget looks for libcuda where the dynamic
@@ -26,12 +26,14 @@ import pytest
 from tests.integration.test_kinds import CASES
 from tests.kernels.machine import ROOM, Checks, mount, own_driver
 from tests.kernels.roots import own_etc
+from tests.support import remote_books
 from tests.support.gadget_books import NS_PER_TICK, assert_changes_add_up, certain_losses, unlike
 from tests.support.gadgethost import Host
 from tests.support.simdriver import Books, Driver, all_books
 
 import igsdk
 from igsdk import _abi
+from igsdk._remote.run import RemoteRun
 from igsdk.client.remote import RemoteRuntime
 
 NAME, UNSIGNED, FEW = "profile_cuda_memory:test", "profile_cuda_memory:unsigned", "few:test"
@@ -44,6 +46,11 @@ MARKS = {
     "heap": "untracked_bytes",
     "losses": "cause",
 }
+PROFILED = (
+    "use 0 = 0; alloc p 3M = 0; alloc q 900G = 2; sleep 5000",
+    "use 0 = 0; alloc p 1M = 0; alloc q 2M = 0; free p = 0; sleep 1000; kill9",
+    "use 0 = 0; alloc p 5M = 0; fork { use 0 = 0; alloc q 7M = 0 }; wait = 0; free p = 0",
+)
 HELD = "use 0 = 0; alloc p 3M = 0; alloc q 900G = 2; sleep 20000"
 ATTACH_S, STOP_S = 1200, 300
 #: Until rows of an ended process have all been told as such.
@@ -223,17 +230,61 @@ def play_held(driver: Driver, name: str) -> Books:
     return book
 
 
-def check_daemon(ig: Inspektor, driver: Driver) -> str:
-    """The same over the gadget service, asked by our own client."""
-    command = ig.command("daemon", "-H", SOCKET, "--tls-insecure")
+@contextmanager
+def serving(ig: Inspektor) -> Iterator[subprocess.Popen[str]]:
+    """Inspektor Gadget's daemon, on a socket."""
+    command = ig.command("daemon", "-H", SOCKET, "--tls-insecure", "-v")
     with (ROOM / "daemon.log").open("w") as log:
         daemon = subprocess.Popen(command, stdout=log, stderr=log, text=True)
     try:
         await_socket(daemon)
-        return ask_daemon(daemon, driver)
+        yield daemon
     finally:
         daemon.terminate()
         daemon.wait(STOP_S)
+
+
+def check_daemon(ig: Inspektor, driver: Driver) -> str:
+    """The same over the gadget service, asked by our own client."""
+    with serving(ig) as daemon:
+        return ask_daemon(daemon, driver)
+
+
+def await_whole(run: RemoteRun, driver: Driver) -> None:
+    """Until a program is booked whole: what probes are on is told to nobody."""
+    until = time.monotonic() + ATTACH_S
+    for number in range(ATTACH_S):
+        folder = ROOM / f"books.try.{number}"
+        folder.mkdir()
+        driver.run("use 0 = 0; alloc p 1M = 0; free p = 0", folder, timeout=120)
+        time.sleep(3)
+        if not (wrong := remote_books.unlike(run, all_books(folder))):
+            return
+        assert time.monotonic() < until, wrong
+
+
+def check_profile(ig: Inspektor, driver: Driver) -> str:
+    """What the rows add up to is the driver's books, and what ended held stands there."""
+    with (
+        serving(ig),
+        igsdk.connect(SOCKET, connect_timeout=60, call_timeout=ATTACH_S) as gpu,
+        gpu.profile_cuda_memory(command=driver.play.name, gadget=FEW) as run,
+    ):
+        assert isinstance(run, RemoteRun)
+        await_whole(run, driver)
+        books = play(driver, [(script, {}) for script in PROFILED])
+        remote_books.assert_booked(run, books, ATTACH_S)
+        run.stop()
+        remote_books.assert_booked(run, books)
+        profile, failures = run.profile(), list(run.events(0))
+    rows = [row for book in books for row in book.rows.values()]
+    held = sum(row.alloc_bytes - row.free_bytes for row in rows)
+    pids = {book.pid for book in books}
+    told = sum(row["inuse_space"] for row in profile.samples() if row["pid"] in pids)
+    assert told == held, (told, held)
+    assert [event.bytes for event in failures] == [900 << 30]
+    hows = {stack.how for stack in run.stacks().values()}
+    return f"{len(books)} processes, held {held} bytes: equal to the driver's books; {hows}"
 
 
 def await_socket(daemon: subprocess.Popen[str]) -> None:
@@ -267,21 +318,26 @@ def ask_daemon(daemon: subprocess.Popen[str], driver: Driver) -> str:
 
 
 def main() -> None:
-    work, result = (Path(word) for word in sys.argv[1:])
-    checks = Checks(result)
+    work, result, *only = sys.argv[1:]
+    checks = Checks(Path(result))
     mount()
     driver = own_driver()
     own_etc(ROOM, driver)
-    shutil.copy(work / "ig", ROOM / "ig")  # read again and again, and slow to come from outside
-    ig = Inspektor(work)
+    shutil.copy(Path(work) / "ig", ROOM / "ig")  # read again and again, and slow from outside
+    ig = Inspektor(Path(work))
     unknown, foreign = "signature", "was not signed by the provided keys"
-    checks.do("import", lambda: check_import(ig))
-    checks.do("inspect", lambda: check_inspect(ig))
-    checks.do("an unsigned image", lambda: check_refused(ig, UNSIGNED, "key", unknown))
-    checks.do("another's key", lambda: check_refused(ig, NAME, "other", foreign))
-    checks.do("columns", lambda: check_columns(ig, driver))
-    checks.do("daemon", lambda: check_daemon(ig, driver))
-    checks.do("books", lambda: check_books(ig, driver))
+    all_checks: dict[str, Callable[[], str]] = {
+        "import": lambda: check_import(ig),
+        "inspect": lambda: check_inspect(ig),
+        "an unsigned image": lambda: check_refused(ig, UNSIGNED, "key", unknown),
+        "another's key": lambda: check_refused(ig, NAME, "other", foreign),
+        "columns": lambda: check_columns(ig, driver),
+        "daemon": lambda: check_daemon(ig, driver),
+        "profile": lambda: check_profile(ig, driver),
+        "books": lambda: check_books(ig, driver),
+    }
+    for name in only or all_checks:
+        checks.do(name, all_checks[name])
     checks.tell("end")
 
 
