@@ -69,15 +69,22 @@ def _expected(processes: Columns, ended: Column, found: Columns) -> Columns:
     """
     expected = {name: processes[name] for name in TOTALS}
     live_calls = processes["alloc_calls"] - processes["free_calls"] - processes["implicit_calls"]
-    held_calls = found["in_use_calls"] + _surplus(processes, found, "implicit_calls")
-    held_bytes = found["in_use_bytes"] + _surplus(processes, found, "implicit_bytes")
+    held_calls = found["in_use_calls"] + _surplus(processes, found, "calls")
+    held_bytes = found["in_use_bytes"] + _surplus(processes, found, "bytes")
     told = processes["in_use"] > 0
     expected["in_use_calls"] = np.where(ended, held_calls, live_calls)
     expected["in_use_bytes"] = np.where(ended & ~told, held_bytes, processes["in_use"])
     return expected
 
 
-def _surplus(processes: Columns, found: Columns, name: str) -> Column:
-    more = (processes[name] - found[name]).view(np.int64)
-    surplus: Column = np.maximum(more, 0).view(np.uint64)
+def _surplus(processes: Columns, found: Columns, unit: str) -> Column:
+    """What the end gave back beyond what accounts hold.
+
+    An account whose own end was not told yet holds still what its process's row has as
+    given back.
+    """
+    implicit = f"implicit_{unit}"
+    more = (processes[implicit] - found[implicit]).view(np.int64)
+    live = found[f"alloc_{unit}"] - found[f"free_{unit}"] - found[implicit]
+    surplus: Column = np.maximum(more - np.maximum(live.view(np.int64), 0), 0).view(np.uint64)
     return surplus
