@@ -95,6 +95,16 @@ def test_what_an_ended_process_held_stays_in_use():
     assert total(ledger, "implicit_bytes") == 200
 
 
+def test_an_account_whose_end_was_not_told_yet_is_held_once():
+    ledger = Ledger()
+    ledger.update_heap(heap(alloc(100, 2, free_bytes=60, free_calls=1)))
+    ended = {"free_bytes": 60, "free_calls": 1, "implicit_bytes": 40, "implicit_calls": 1}
+    ledger.update_processes(processes(alloc(100, 2, in_use=0, **ended)))
+    ledger.update_process_info([ProcessInfo(instance=1, pid=10, ended_ns=5)])
+    assert total(ledger, "in_use_bytes") == 40
+    assert total(ledger, "in_use_calls") == 1
+
+
 def test_the_caller_may_reuse_its_buffers():
     ledger, batch = Ledger(), heap(alloc(10))
     ledger.update_heap(batch)
