@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from igsdk._errors import AnswerInvalid, IgsdkError, TargetUnavailable
+from igsdk.client.reading import STOP_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +31,6 @@ _OVER = (FAILED, LEFT, ENDED)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _SHORT_RUN = 5.0  # who breaks sooner than that is not tried again at once
 _LAST_WORDS = 2.0  # seconds for the rest of a member that leaves
-_STOP_TIMEOUT = 30.0
 _KEPT_GAPS = 100
 
 
@@ -172,7 +172,7 @@ class Feed(threading.Thread):
         lost["gap_seconds"] += round(self._gap_seconds + sum(gap.seconds for gap in open_gap))
         return dict(lost)
 
-    def stop(self, timeout: float = _STOP_TIMEOUT) -> None:
+    def stop(self, timeout: float = STOP_TIMEOUT) -> None:
         """Asks for the end, and for the stream's cut after so many seconds; does not wait."""
         self._until = time.monotonic() + timeout
         self._stopping = True
@@ -250,7 +250,7 @@ class Feed(threading.Thread):
     def _time_left(self) -> float:
         if self._stopping:
             return max(0.0, self._until - time.monotonic())
-        return _LAST_WORDS if self._leaving else _STOP_TIMEOUT
+        return _LAST_WORDS if self._leaving else STOP_TIMEOUT
 
     def _remember(self, share: Share) -> None:
         """Of runs whose packets were all read only the losses are kept."""

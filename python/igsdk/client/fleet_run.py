@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from igsdk._errors import UsageError
 from igsdk.client.at_once import none_of
 from igsdk.client.feed import ENDED, LEFT, RUNNING, Feed
+from igsdk.client.reading import LEAVE_TIMEOUT, STOP_TIMEOUT, Reading, from_now, left_until
 from igsdk.client.shared_inbox import SharedInbox, by_source
 from igsdk.client.stream import Journal, no_losses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     from igsdk._errors import IgsdkError
     from igsdk.client.columns import Columns
@@ -31,12 +31,11 @@ if TYPE_CHECKING:
     Joined = Callable[[Member], None]
     Left = Callable[[str, str], None]
 
-_STOP_TIMEOUT, _LEAVE_TIMEOUT = 30.0, 5.0
 _CUT = 5.0  # seconds that a stream's end may take after it was cut
 _PATIENCE = 10.0  # seconds for the other nodes, when the first one runs
 
 
-class FleetRun:
+class FleetRun(Reading):
     """One gadget on many nodes, to be used as a context manager; as `GadgetRun`.
 
     Nodes that fail are reported in `nodes` and stop no other. A node whose stream breaks
@@ -56,6 +55,7 @@ class FleetRun:
         unsubscribe: Callable[[FleetRun], None],
         endless: bool = False,
     ) -> None:
+        super().__init__()
         self._begin = begin
         self._subscribe, self._unsubscribe = subscribe, unsubscribe
         self._endless = endless
@@ -67,7 +67,6 @@ class FleetRun:
         self._changed = threading.Condition()
         self._gadget: Gadget | None = None
         self._entered = self._stopped = False
-        self._rows: Iterator[Row] = iter(())
         self._pending: deque[tuple[Share, list[Packet]]] = deque()
 
     def __enter__(self) -> FleetRun:
@@ -78,28 +77,9 @@ class FleetRun:
             self._subscribe(self, self._join, self._leave)
             self._wait_for_start()
         except BaseException:
-            self.stop(_LEAVE_TIMEOUT)
+            self.stop(LEAVE_TIMEOUT)
             raise
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop(_STOP_TIMEOUT if kind is None else _LEAVE_TIMEOUT)
-
-    @property
-    def gadget(self) -> Gadget:
-        """What runs, as the first node that started it says.
-
-        Raises:
-            UsageError: it has not started.
-        """
-        if self._gadget is None:
-            raise UsageError("The run has not started.", "Use it in a with statement.")
-        return self._gadget
 
     @property
     def error(self) -> IgsdkError | None:
@@ -137,33 +117,6 @@ class FleetRun:
             lost.update(feed.losses())
         return dict(lost)
 
-    def rows(self, source: str | None = None, timeout: float | None = None) -> Iterator[Row]:
-        """Rows as they come, until the run ends; ``row.node`` says whose each is.
-
-        Args:
-            source: only those of this data source; rows of others are passed over for good.
-            timeout: end after so many seconds without a row.
-
-        Raises:
-            UsageError: there is no such data source.
-            IgsdkError: no node is left, and none of them ended well.
-        """
-        self._known(source)
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            for row in self._rows:  # who stops in between goes on here the next time
-                if source is None or row.source == source:
-                    yield row
-                    until = None if timeout is None else time.monotonic() + timeout
-            left = _left(until)
-            if timeout and left == 0:  # packets came, without rows
-                return
-            taken = self._pending.popleft() if self._pending else self.inbox.take(left)
-            if taken is None:
-                self._complain()
-                return
-            self._rows = _rows_of(*taken)
-
     def batches(self, timeout: float | None = None) -> Iterator[Columns]:
         """What waits of one node and one data source as columns, as they come.
 
@@ -182,11 +135,11 @@ class FleetRun:
         """
         from igsdk.client.joined import join
 
-        until = None if seconds is None else time.monotonic() + seconds
+        until = from_now(seconds)
         kept: dict[str, dict[Share, tuple[DataSource, list[bytes]]]] = {
             name: {} for name in self.gadget.sources
         }
-        while (left := _left(until)) != 0 and (waiting := self._next(left)) is not None:
+        while (left := left_until(until)) != 0 and (waiting := self._next(left)) is not None:
             share, packets = waiting
             source = packets[0].source
             of_source = kept.setdefault(source.name, {})
@@ -200,7 +153,7 @@ class FleetRun:
             for name, parts in kept.items()
         }
 
-    def stop(self, timeout: float = _STOP_TIMEOUT) -> None:
+    def stop(self, timeout: float = STOP_TIMEOUT) -> None:
         """Ends the gadget on all nodes and waits for them; what came stays to be taken.
 
         Args:
@@ -288,18 +241,16 @@ class FleetRun:
             self._pending.extend((share, same) for same in by_source(packets))
         return self._pending.popleft()
 
-    def _known(self, source: str | None) -> None:
-        if source is not None and source not in self.gadget.sources:
-            names = ", ".join(self.gadget.sources) or "none"
-            raise UsageError(f"The gadget has no data source {source!r}.", f"There are: {names}.")
+    def _described(self) -> Gadget | None:
+        return self._gadget
+
+    def _more_rows(self, timeout: float | None) -> Iterator[Row] | None:
+        taken = self._pending.popleft() if self._pending else self.inbox.take(timeout)
+        return None if taken is None else _rows_of(*taken)
 
     def _complain(self) -> None:
         if self.ended and not self._stopped and self.error is not None:
             raise self.error
-
-
-def _left(until: float | None) -> float | None:
-    return None if until is None else max(0.0, until - time.monotonic())
 
 
 def _rows_of(share: Share, packets: list[Packet]) -> Iterator[Row]:

@@ -4,20 +4,19 @@
 from __future__ import annotations
 
 import threading
-import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from igsdk._errors import AnswerInvalid, IgsdkError, TargetUnavailable, UsageError
 from igsdk._proto import gadget_pb2 as pb
 from igsdk.client.inbox import Inbox
+from igsdk.client.reading import LEAVE_TIMEOUT, STOP_TIMEOUT, Reading, from_now, left_until
 from igsdk.client.rows import RowReader
 from igsdk.client.stream import Stream
 from igsdk.client.transport import RUN_GADGET, RpcError, explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from types import TracebackType
 
     from igsdk.client.columns import ColumnReader, Columns
     from igsdk.client.gadget import Gadget
@@ -26,12 +25,8 @@ if TYPE_CHECKING:
     from igsdk.client.stream import Journal, LogLine, Packet
     from igsdk.client.transport import Channel
 
-#: after a stop the daemon detaches probes and reads maps a last time
-_STOP_TIMEOUT = 30.0
-_LEAVE_TIMEOUT = 5.0
 
-
-class GadgetRun:
+class GadgetRun(Reading):
     """A run of any gadget, to be used as a context manager; it starts when entered.
 
     Rows wait in memory until they are taken, up to 64 MiB of packets. Who takes them too
@@ -41,6 +36,7 @@ class GadgetRun:
     def __init__(
         self, channel: Channel, request: pb.GadgetControlRequest, start_timeout: float
     ) -> None:
+        super().__init__()
         self._channel = channel
         self._request = request
         self._start_timeout = start_timeout
@@ -48,11 +44,10 @@ class GadgetRun:
         self._stream = Stream(request.runRequest.imageName)
         self._inbox = Inbox()
         self._requests: SimpleQueue[bytes | None] = SimpleQueue()
-        self._described = threading.Event()
+        self._started = threading.Event()
         self._call: Any = None
         self._stopped = self._cut = False
         self._error: IgsdkError | None = None
-        self._rows: Iterator[Row] = iter(())
         self._unreadable = {"unreadable_packets": 0, "unreadable_rows": 0}
         self._row_readers: dict[str, RowReader] = {}
         self._column_readers: dict[str, ColumnReader] = {}
@@ -78,25 +73,6 @@ class GadgetRun:
             self._leave()
             raise
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop(_STOP_TIMEOUT if kind is None else _LEAVE_TIMEOUT)
-
-    @property
-    def gadget(self) -> Gadget:
-        """What runs: its data sources and their fields.
-
-        Raises:
-            UsageError: it has not started.
-        """
-        if self._stream.gadget is None:
-            raise UsageError("The run has not started.", "Use it in a with statement.")
-        return self._stream.gadget
 
     @property
     def error(self) -> IgsdkError | None:
@@ -125,32 +101,6 @@ class GadgetRun:
         lost = {**self._stream.losses, "unread": self._inbox.dropped}
         return {cause: count + self._unreadable.get(cause, 0) for cause, count in lost.items()}
 
-    def rows(self, source: str | None = None, timeout: float | None = None) -> Iterator[Row]:
-        """Rows as they come, until the run ends or is stopped.
-
-        Args:
-            source: only those of this data source; rows of others are passed over for good.
-            timeout: end after so many seconds without a row.
-
-        Raises:
-            UsageError: there is no such data source.
-            IgsdkError: the stream broke; all that came before was given.
-        """
-        self._known(source)
-        until = _from_now(timeout)
-        while True:
-            for row in self._rows:  # who stops in between goes on here the next time
-                if source is None or row.source == source:
-                    yield row
-                    until = _from_now(timeout)
-            if timeout and _left(until) == 0:  # packets came, without rows
-                return
-            packet = self._inbox.get(_left(until))
-            if packet is None:
-                self._complain()
-                return
-            self._rows = iter(self.read_rows(packet))
-
     def batches(self, timeout: float | None = None) -> Iterator[Columns]:
         """Packets as columns, as they come; empty ones too. Ends and raises as `rows`."""
         while (packet := self._inbox.get(timeout)) is not None:
@@ -166,16 +116,16 @@ class GadgetRun:
         Returns:
             The columns of each data source by name, without rows for those that gave none.
         """
-        until = _from_now(seconds)
+        until = from_now(seconds)
         payloads: dict[str, list[bytes]] = {name: [] for name in self.gadget.sources}
-        while (left := _left(until)) != 0 and (packet := self._inbox.get(left)) is not None:
+        while (left := left_until(until)) != 0 and (packet := self._inbox.get(left)) is not None:
             payloads[packet.source.name].append(packet.payload)
         if not any(payloads.values()):
             self._complain()
         sources = self.gadget.sources
         return {name: self.read_columns(sources[name], packed) for name, packed in payloads.items()}
 
-    def stop(self, timeout: float = _STOP_TIMEOUT) -> None:
+    def stop(self, timeout: float = STOP_TIMEOUT) -> None:
         """Ends the gadget and waits for the daemon to be done; what came stays to be taken.
 
         An instance that this is attached to runs on.
@@ -205,7 +155,7 @@ class GadgetRun:
         self._inbox.hurry()
         self._call.cancel()
         self._requests.put(None)
-        self._inbox.wait_closed(_LEAVE_TIMEOUT)
+        self._inbox.wait_closed(LEAVE_TIMEOUT)
 
     def _read(self) -> None:
         """The reading thread: from the first event to the stream's end."""
@@ -215,7 +165,7 @@ class GadgetRun:
                 if packet is not None:
                     self._inbox.put(packet)
                 elif self._stream.gadget is not None:
-                    self._described.set()
+                    self._started.set()
         except RpcError as error:
             if not self._cut:
                 self._error = explain(error, self._channel.target)
@@ -228,11 +178,11 @@ class GadgetRun:
         finally:
             self._call.cancel()
             self._inbox.close()
-            self._described.set()
+            self._started.set()
             self._requests.put(None)
 
     def _wait_for_description(self) -> None:
-        if not self._described.wait(self._start_timeout):
+        if not self._started.wait(self._start_timeout):
             raise TargetUnavailable(
                 f"{self._channel.target} did not start the gadget within "
                 f"{self._start_timeout:g} s.",
@@ -248,10 +198,12 @@ class GadgetRun:
         if self._error is not None and self._inbox.ended:
             raise self._error
 
-    def _known(self, source: str | None) -> None:
-        if source is not None and source not in self.gadget.sources:
-            names = ", ".join(self.gadget.sources) or "none"
-            raise UsageError(f"The gadget has no data source {source!r}.", f"There are: {names}.")
+    def _described(self) -> Gadget | None:
+        return self._stream.gadget
+
+    def _more_rows(self, timeout: float | None) -> Iterator[Row] | None:
+        packet = self._inbox.get(timeout)
+        return None if packet is None else iter(self.read_rows(packet))
 
     def read_rows(self, packet: Packet) -> list[Row]:
         if packet.source.name not in self._row_readers:
@@ -273,14 +225,6 @@ class GadgetRun:
         self._unreadable["unreadable_packets"] += broken
         self._unreadable["unreadable_rows"] += columns.unreadable
         return columns
-
-
-def _from_now(seconds: float | None) -> float | None:
-    return None if seconds is None else time.monotonic() + seconds
-
-
-def _left(until: float | None) -> float | None:
-    return None if until is None else max(0.0, until - time.monotonic())
 
 
 def config_for(
