@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from igsdk._proto import gadget_pb2 as pb
+from igsdk.profile.wire import varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,16 +22,6 @@ if TYPE_CHECKING:
 MOST_ROWS = 5000
 INFO, WARNING = 4, 3
 _DESCRIPTION = 4
-
-
-def varint(number: int) -> bytes:
-    """A number as protobuf writes it."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def field_head(number: int, length: int) -> bytes:
