@@ -205,7 +205,9 @@ std::tuple<pid_t, int, int> spawn_held(std::vector<std::string> candidates,
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &plan.mask);
-    pid_t pid = ::fork();
+    // Not fork(): what other libraries want done at a fork is no use to a command. gRPC's
+    // would start threads in the child, which abort as we close their files.
+    pid_t pid = ::_Fork();
     if (pid == 0)
         child(plan);
     int error = errno;

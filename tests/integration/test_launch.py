@@ -163,6 +163,30 @@ def failure(argv: list[str], **options: object) -> StartFailed:
     return caught.value
 
 
+BESIDE_GRPC = """
+import grpc, os, sys
+from concurrent import futures
+from igsdk.runtime.launch import Command
+
+server = grpc.server(futures.ThreadPoolExecutor(1))
+server.add_insecure_port(f"unix:{sys.argv[1]}")
+server.start()
+for _ in range(5):
+    command = Command(["sh", "-c", "sleep 0.1; exit 7"])
+    command.prepare()
+    command.go()
+    print(command.wait())
+os._exit(0)
+"""
+
+
+def test_libraries_that_do_something_at_a_fork_do_nothing_to_it(tmp_path: Path) -> None:
+    """gRPC starts threads in a forked child, which abort as their files are closed there."""
+    argv = [sys.executable, "-c", BESIDE_GRPC, str(tmp_path / "socket")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == [str(Exit(7))] * 5, done.stderr
+
+
 def test_commands_that_do_not_exist(tmp_path: Path) -> None:
     for name in ("no-such-command", "/no/such/command", str(tmp_path / "absent"), "/etc/passwd/x"):
         error = failure([name])
