@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from igsdk.client.stream import Packet
 
 #: what one packet takes beside its bytes
-OVERHEAD = 200
+_OVERHEAD = 200
 _ROOM = 64 << 20
+
+
+def size_of(packet: Packet) -> int:
+    """Bytes that a packet takes while it waits."""
+    return len(packet.payload) + _OVERHEAD
 
 
 class Inbox:
@@ -39,7 +44,7 @@ class Inbox:
 
     def put(self, packet: Packet) -> None:
         """Adds a packet; waits while there is no room."""
-        size = len(packet.payload) + OVERHEAD
+        size = size_of(packet)
         with self._changed:
             self._changed.wait_for(lambda: self._fits(size) or self._hurried)
             if not self._fits(size):
@@ -56,15 +61,13 @@ class Inbox:
             if not self._packets:
                 return None
             packet = self._packets.popleft()
-            self._held -= len(packet.payload) + OVERHEAD
+            self._held -= size_of(packet)
             self._changed.notify_all()
             return packet
 
     def hurry(self) -> None:
         """From now on nobody waits for room; there is twice as much, and then none."""
         with self._changed:
-            if not self._hurried:
-                self._room *= 2
             self._hurried = True
             self._changed.notify_all()
 
@@ -92,4 +95,8 @@ class Inbox:
 
     def _fits(self, size: int) -> bool:
         # One that is larger than all of it has to come through as well.
-        return self._held + size <= self._room or not self._packets
+        return not self._packets or self._has_room(size, 2 if self._hurried else 1)
+
+    def _has_room(self, size: int, times: int) -> bool:
+        """Whether so many bytes more fit, with that many times the usual room."""
+        return self._held + size <= times * self._room

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from igsdk.client.inbox import OVERHEAD, Inbox
+from igsdk.client.inbox import Inbox, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -122,7 +122,7 @@ class Share(Inbox):
         taken = [self._packets.popleft()]
         while self._packets and not (taken[0].source.array or self._packets[0].source.array):
             taken.append(self._packets.popleft())
-        size = sum(len(packet.payload) + OVERHEAD for packet in taken)
+        size = sum(map(size_of, taken))
         self._held -= size
         self._whole.held -= size
         return taken
@@ -133,11 +133,6 @@ class Share(Inbox):
         columns.node = self.name
         return columns
 
-    def hurry(self) -> None:
-        with self._changed:
-            self._hurried = True
-            self._changed.notify_all()
-
     def close(self) -> None:
         already = self._closed
         super().close()
@@ -145,16 +140,12 @@ class Share(Inbox):
             self._tell_closed()
 
     def _came(self) -> None:
-        self._whole.held += len(self._packets[-1].payload) + OVERHEAD
+        self._whole.held += size_of(self._packets[-1])
         if len(self._packets) == 1:
             self._whole.fill(self)
 
-    def _fits(self, size: int) -> bool:
-        # After the end was asked for there is twice as much room, see `Inbox.hurry`.
-        more = 2 if self._hurried else 1
-        if not self._packets:
-            return True
-        return self._held + size <= more * self._whole.room and self._whole.has(size, more)
+    def _has_room(self, size: int, times: int) -> bool:
+        return self._held + size <= times * self._whole.room and self._whole.has(size, times)
 
 
 def by_source(packets: Iterable[Packet]) -> list[list[Packet]]:
