@@ -9,6 +9,7 @@ import click
 
 from igsdk._errors import TargetUnavailable, UsageError
 from igsdk.cli import output
+from igsdk.cli.options import target_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,15 +23,11 @@ if TYPE_CHECKING:
 _DAEMON = "unix:///var/run/ig/ig.socket"
 
 
-def target_option() -> Callable[[Verb], Verb]:
+def daemon_option() -> Callable[[Verb], Verb]:
     """Adds `--target` for daemons; see `connect`."""
-    return click.option(
-        "--target",
-        "targets",
-        multiple=True,
-        metavar="T",
-        help="A daemon, unix:///PATH, tcp://HOST:PORT or tcp+tls://HOST:PORT?ca=FILE…, or those "
-        f"of a cluster, k8s:; may be repeated (default {_DAEMON}).",
+    return target_option(
+        "A daemon, unix:///PATH, tcp://HOST:PORT or tcp+tls://HOST:PORT?ca=FILE…, or those "
+        f"of a cluster, k8s:; may be repeated (default {_DAEMON})."
     )
 
 

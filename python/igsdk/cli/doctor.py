@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from igsdk.cli import output
+from igsdk.cli.options import target_option
 
 if TYPE_CHECKING:
     from igsdk._check import Check
@@ -16,13 +17,8 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Check what tracing needs, here or on a target.")
-@click.option(
-    "--target",
-    "targets",
-    multiple=True,
-    metavar="T",
-    help="Look at this instead of this machine: unix:///PATH, tcp://HOST:PORT, k8s:; "
-    "may be repeated.",
+@target_option(
+    "Look at this instead of this machine: unix:///PATH, tcp://HOST:PORT, k8s:; may be repeated."
 )
 @click.option(
     "--gadget",

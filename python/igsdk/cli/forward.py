@@ -11,7 +11,7 @@ import click
 
 from igsdk._errors import IgsdkError, UsageError
 from igsdk.cli import output
-from igsdk.cli.options import Duration, Number
+from igsdk.cli.options import Duration, Number, trace_target_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,14 +30,7 @@ _SETTINGS = ("name", "tenant", "ca", "timeout", "lines")
 
 
 @click.command(short_help="Push what holds GPU memory to a Pyroscope, again and again.")
-@click.option(
-    "--target",
-    "targets",
-    multiple=True,
-    metavar="T",
-    help="Where to trace: local: (this machine, if not given), unix:PATH, "
-    "tcp[+tls]://HOST:PORT or k8s:; may be repeated.",
-)
+@trace_target_option()
 @click.option(
     "--pyroscope", "url", required=True, metavar="URL", help="http://HOST:4040, https://…"
 )

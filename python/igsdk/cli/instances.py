@@ -11,7 +11,7 @@ import click
 
 from igsdk._errors import UsageError
 from igsdk.cli import output
-from igsdk.cli.daemons import connect, param_option, say_errors, target_option, values_of
+from igsdk.cli.daemons import connect, daemon_option, param_option, say_errors, values_of
 from igsdk.cli.rows import stream, stream_options
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def instances(context: click.Context) -> int:
 
 
 @instances.command("list", short_help="List them.")
-@target_option()
+@daemon_option()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_(targets: tuple[str, ...], as_json: bool) -> Ending:
     """Lists them."""
@@ -58,7 +58,7 @@ def list_(targets: tuple[str, ...], as_json: bool) -> Ending:
 
 @instances.command(short_help="Make one of a gadget.")
 @click.argument("image")
-@target_option()
+@daemon_option()
 @param_option()
 @click.option("--name", default="", metavar="NAME", help="1 to 32 of a-z, 0-9, - and _.")
 @click.option("--tag", "tags", multiple=True, metavar="T", help="For people; may be repeated.")
@@ -79,7 +79,7 @@ def create(
 
 @instances.command(short_help="Print the rows of one.")
 @click.argument("instance")
-@target_option()
+@daemon_option()
 @stream_options()
 def attach(
     instance: str,
@@ -99,7 +99,7 @@ def attach(
 
 @instances.command(short_help="End one, and forget it.")
 @click.argument("instance")
-@target_option()
+@daemon_option()
 def remove(instance: str, targets: tuple[str, ...]) -> Ending:
     """Ends INSTANCE, an id or a name, and forgets it."""
     with connect(targets) as host:

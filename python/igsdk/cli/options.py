@@ -62,6 +62,19 @@ class Number(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return number
 
 
+def target_option(what: str) -> Callable[[Verb], Verb]:
+    """Adds `--target`, which may be repeated; `what`: the help."""
+    return click.option("--target", "targets", multiple=True, metavar="T", help=what)
+
+
+def trace_target_option() -> Callable[[Verb], Verb]:
+    """Adds `--target` of the verbs that trace."""
+    return target_option(
+        "Where to trace: local: (this machine, if not given), unix:PATH, "
+        "tcp[+tls]://HOST:PORT or k8s:; may be repeated."
+    )
+
+
 def selection(no_stacks: str) -> Callable[[Verb], Verb]:
     """Adds what chooses the processes: a command to run, or filters.
 
@@ -73,14 +86,7 @@ def selection(no_stacks: str) -> Callable[[Verb], Verb]:
 
 def _with_options(verb: Verb, no_stacks: str) -> Verb:
     options = (
-        click.option(
-            "--target",
-            "targets",
-            multiple=True,
-            metavar="T",
-            help="Where to trace: local: (this machine, if not given), unix:PATH, "
-            "tcp[+tls]://HOST:PORT or k8s:; may be repeated.",
-        ),
+        trace_target_option(),
         click.option(
             "--pid",
             type=Number("process id"),

@@ -9,7 +9,7 @@ import click
 
 from igsdk._units import plural
 from igsdk.cli import output
-from igsdk.cli.daemons import connect, param_option, target_option, values_of
+from igsdk.cli.daemons import connect, daemon_option, param_option, values_of
 from igsdk.cli.rows import stream, stream_options
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Run any gadget on a daemon, and print its rows.")
 @click.argument("image")
-@target_option()
+@daemon_option()
 @param_option()
 @stream_options()
 @click.option("--log-level", default="warning", metavar="L", help="error, warning, info, debug …")
