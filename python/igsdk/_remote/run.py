@@ -17,7 +17,6 @@ from igsdk.client.feed import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     from igsdk._events import AttachedLibrary, Event, ProcessInfo, Stack
     from igsdk._remote.occurrences import Moment
@@ -107,12 +106,7 @@ class RemoteRun:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

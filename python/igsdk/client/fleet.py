@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from igsdk.client.gadget import Gadget
     from igsdk.client.instances import Instance
     from igsdk.client.member import Membership, Where
+    from igsdk.client.remote import Params
     from igsdk.client.run import GadgetRun
 
     Answer = TypeVar("Answer")
     Self = TypeVar("Self", bound="Fleet")
-    #: values, or what makes them of what a node's daemon says of the gadget
-    Params = Mapping[str, Any] | Callable[[Gadget], Mapping[str, Any]] | None
 
 
 class ListedMembers:
@@ -143,13 +142,12 @@ class Fleet:
         """Makes a run on all nodes, to be used as a context manager; see `RemoteRuntime.run`.
 
         Args:
-            params: values for all nodes, or what makes them of a node's description.
+            params: as there; what makes values of a description is asked for each node.
             endless: whether a run that ends by itself is a break, after which it is run again.
         """
 
         def begin(runtime: RemoteRuntime) -> GadgetRun:
-            values = params(runtime.describe(image)) if callable(params) else params
-            return runtime.run(image, values, timeout=timeout, log_level=log_level)
+            return runtime.run(image, params, timeout=timeout, log_level=log_level)
 
         return FleetRun(begin, self._subscribe, self._unsubscribe, endless)
 

@@ -19,13 +19,15 @@ from igsdk.client.transport import GADGET_INFO, INFO, Channel
 from igsdk.client.values import as_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any, TypeVar
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, TypeAlias, TypeVar
 
     from igsdk.client.instances import Instance
     from igsdk.client.tls import TLS
 
     Self = TypeVar("Self", bound="RemoteRuntime")
+    #: values, or what makes them of what the daemon says of the gadget
+    Params: TypeAlias = Mapping[str, Any] | Callable[[Gadget], Mapping[str, Any]] | None
 
 _PROTOCOL = 1
 
@@ -117,7 +119,7 @@ class RemoteRuntime:
     def run(
         self,
         image: str,
-        params: Mapping[str, Any] | None = None,
+        params: Params = None,
         *,
         timeout: float | None = None,
         log_level: str = "info",
@@ -129,7 +131,8 @@ class RemoteRuntime:
         Args:
             image: name of the gadget's image.
             params: values by full name, short name or alias: text, or Python's own (bool,
-                numbers, seconds for a duration, lists). What is not given has its default.
+                numbers, seconds for a duration, lists), or what makes them of the gadget's
+                description. What is not given has its default.
             timeout: seconds after which the daemon ends the run by itself.
             log_level: the least of what to log: error, warning, info, debug, trace; none.
 
@@ -201,8 +204,10 @@ class RemoteRuntime:
         """
         instances.remove(self._channel, _which(instance), self._call_timeout)
 
-    def _settle(self, image: str, params: Mapping[str, Any] | None) -> dict[str, str]:
-        return settle(self.describe(image, params).parameters, params or {})
+    def _settle(self, image: str, params: Params) -> dict[str, str]:
+        gadget = self.describe(image, None if callable(params) else params)
+        values = params(gadget) if callable(params) else params
+        return settle(gadget.parameters, values or {})
 
 
 def _which(instance: Instance | str) -> str:
